@@ -19,17 +19,15 @@
 //! visible commit is older than the commit that recovery starts from.
 
 mod background;
-mod commits_beside;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
 pub(crate) use self::background::{Background, IdleTime};
-use self::commits_beside::CommitsBeside;
 use crate::blocks::read_once;
 use crate::buffer_pool::pace::Pace;
 use crate::buffer_pool::{
@@ -54,6 +52,8 @@ use crate::wal::{Anchor, Log};
 const BATCH: usize = 512;
 /// Number of changed pages that a checkpoint examines, and writes if they are dirty, at a time.
 const PAGES_AT_ONCE: usize = 2048;
+/// Time after its last commit that was not deferred for which a checkpoint writes at the pace that delays such commits little.
+const COMMITS_WITHIN: Duration = Duration::from_millis(50);
 
 /// A checkpoint is made when so many blocks wait for one to be free: this share of the others, as a divisor, but at
 /// least `DEFERRED_BLOCKS` and as many as pages are dirty. Meanwhile the file is larger by that share.
@@ -108,14 +108,14 @@ impl Checkpointer {
         events::checkpoint(|| self.checkpoint_visible(&mut Pace::at_once()))
     }
 
-    /// Makes a checkpoint as [`Checkpointer::checkpoint`] does, so that commits made meanwhile wait for it as little as can be, until
-    /// `is_stopped` returns true.
+    /// Makes a checkpoint as [`Checkpointer::checkpoint`] does, at a pace that delays commits little ([`Pace`]) until `is_stopped`
+    /// returns true or another thread waits for the checkpoint.
     ///
     /// # Errors
     /// As there.
     fn checkpoint_beside_commits(&self, is_stopped: impl Fn() -> bool) -> Result<CommitSeq> {
-        let commits = CommitsBeside::new(&self.log);
-        let delays_commits = || !is_stopped() && !self.current.is_awaited() && commits.are_delayed();
+        let delays_commits =
+            || !is_stopped() && !self.current.is_awaited() && self.log.has_awaited_commits(COMMITS_WITHIN);
         events::checkpoint(|| self.checkpoint_visible(&mut Pace::beside_commits(&delays_commits)))
     }
 

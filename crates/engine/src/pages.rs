@@ -263,8 +263,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Returns whether the newest versions of these pages lie in blocks that follow each other, in any order. Only a hint: they may
-    /// move.
+    /// Returns whether [`Store::read_together`] would read these pages by one operation, as far as is known. Reads nothing.
     fn are_neighbours(&self, pages: &[Missing]) -> bool {
         let _ = pages;
         false

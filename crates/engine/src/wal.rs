@@ -488,7 +488,7 @@ impl CommitLog for Log {
         state.appended += (FRAGMENT_HEADER_BYTES + len_bytes) as u64;
         let position = LogPosition(state.appended);
         let pressed = self.0.holds_quarters(&state, 2);
-        let tell = last == Some(Durability::Deferred) && state.writer_duties.defer(position);
+        let tell = state.writer_duties.note_commit(last, position);
         let tell = self.0.grow_ahead(&mut state) || tell;
         drop(state);
         if pressed {

@@ -5,8 +5,8 @@
 //! waited for, it gives the device a part at a time instead, as much as takes about [`PART`], and then pauses for as long.
 //!
 //! Parts are of at least [`PART_BYTES_MIN`], so that a device which is slow for a single write has several at once. All pauses
-//! of a checkpoint together are no longer than [`PAUSES_MAX`], and there are none while anything waits for the writes: so the
-//! blocks that wait for the checkpoint, and the log, grow by a bounded time.
+//! of a checkpoint together are no longer than [`PAUSES_MAX`], so the log and the blocks to be freed, which grow until the
+//! checkpoint ends, grow little more. There is no pause while anything waits for the writes.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const PAUSES_MAX: Duration = Duration::from_secs(1);
 /// Fewest and most bytes of one part.
 const PART_BYTES_MIN: usize = 64 << 10;
 const PART_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of one write: alone, and where a write must not be larger than a part.
+/// Most bytes of one write where no pause follows.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
 /// The pace of the writes of one checkpoint.
@@ -28,15 +28,16 @@ pub(crate) struct Pace<'a> {
     delays_commits: &'a dyn Fn() -> bool,
     /// Bytes of the next part.
     part_bytes: usize,
-    /// Whether the last part was followed, or is to be followed, by a pause.
+    /// Whether a pause follows the part that was asked for last.
     pauses: bool,
+    /// What is left of [`PAUSES_MAX`].
     left: Duration,
 }
 
 impl<'a> Pace<'a> {
     /// Everything at once.
     pub(crate) fn at_once() -> Self {
-        Self { left: Duration::ZERO, ..Self::beside_commits(&|| false) }
+        Self::beside_commits(&|| false)
     }
 
     /// In parts while `delays_commits` returns true.
@@ -44,7 +45,7 @@ impl<'a> Pace<'a> {
         Self { delays_commits, part_bytes: PART_BYTES_MIN, pauses: false, left: PAUSES_MAX }
     }
 
-    /// Returns most bytes of one write.
+    /// Returns the most bytes of one write.
     pub(super) fn write_bytes_max(&self) -> usize {
         if !self.left.is_zero() && (self.delays_commits)() { PART_BYTES_MIN } else { WRITE_BYTES_MAX }
     }
@@ -56,7 +57,7 @@ impl<'a> Pace<'a> {
         if self.pauses { self.part_bytes } else { usize::MAX }
     }
 
-    /// Notes how long the device took for a part, and pauses where another part follows such a one.
+    /// Notes how long the device took for what [`Pace::bytes_at_once`] allowed, and pauses if that was a part.
     pub(crate) fn pause_after(&mut self, took: Duration) {
         if self.pauses {
             std::thread::sleep(self.note(took));

@@ -250,12 +250,9 @@ impl Reads {
         self.direct.read_alone(missing)
     }
 
-    /// Returns whether the newest versions of these pages lie in blocks that follow each other, as far as is known.
+    /// Returns whether [`Reads::read_together`] would read these pages by one call, as far as is known. Reads nothing.
     pub(super) fn are_neighbours(&self, pages: &[Missing]) -> bool {
-        let blocks = |missing: &Missing| self.versions.pages().block_of(missing.page);
-        let Some(mut blocks) = pages.iter().map(blocks).collect::<Option<Vec<u64>>>() else { return false };
-        blocks.sort_unstable();
-        blocks.windows(2).all(|two| two[0] + 1 == two[1])
+        self.direct.are_neighbours(pages)
     }
 
     /// Reads pages on the calling thread as [`Reads::read_alone`] does, if their blocks lie together.

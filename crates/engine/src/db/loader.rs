@@ -150,8 +150,8 @@ impl<S: Store> Loader<S> {
         missing.map_or(Ok(false), |missing| self.store.read_together(&missing))
     }
 
-    /// Reads a page on the calling thread, if it may block, and with it those of `others` that lie beside it, if all do. Returns
-    /// whether the page was read, and so is probably in memory now.
+    /// Reads a page on the calling thread, if it may block, together with `others` if all of them lie beside it. Returns whether the
+    /// page was read, and so is probably in memory now.
     ///
     /// # Errors
     /// The error of the read of the page.

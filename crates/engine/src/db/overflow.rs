@@ -137,7 +137,7 @@ async fn read<S: Store, P: Pages>(
         has_waited = true;
         if alone_max > 0 {
             let is_read = match waits[..] {
-                // The index of a value, with which its data may be read too.
+                // Perhaps the index of a value, with which its data can be read.
                 [Wait::Miss(index)] => loader.read_with(index, readers[done].guess_data()).await?,
                 _ => loader.read_here(&waits).await?,
             };

@@ -325,13 +325,8 @@ impl LogCore {
         }
         let mut state = self.lock();
         let durable = end.unwrap_or_else(|| self.durable.load(Ordering::Relaxed));
-        let woken = wake.len();
         self.take_durable(&mut state, LogPosition(durable), wake);
-        // A leader that is a thread has no entry in the list of waiters while it leads.
-        let leader_waits = matches!(goal, Some(Goal::Durable(_) | Goal::Stated(_)));
-        if newest.is_some() && (leader_waits || wake.len() > woken) {
-            self.counts.awaited_groups.fetch_add(1, Ordering::Relaxed);
-        }
+        state.writer_duties.note_written();
         // Stored last: a thread that reads it earlier would continue before its commit is visible, or while its
         // ticket is on the list.
         self.durable.store(durable, Ordering::Release);

@@ -1,6 +1,7 @@
 //! Statistics of a log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::Log;
 use crate::histogram::{AtomicHistogram, Histogram};
@@ -10,8 +11,6 @@ use crate::histogram::{AtomicHistogram, Histogram};
 pub(super) struct Counts {
     pub(super) groups: AtomicU64,
     pub(super) closing_groups: AtomicU64,
-    /// Groups for which a thread or a task waited.
-    pub(super) awaited_groups: AtomicU64,
     pub(super) records: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) space_waits: AtomicU64,
@@ -58,23 +57,13 @@ pub struct LogStats {
     pub commits_refused_for_space: u64,
 }
 
-/// How much of the log was awaited, and how full it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LogProgress {
-    /// Number of durable writes of records for which a thread or a task waited, since the log was opened.
-    pub(crate) awaited_groups: u64,
-    /// Whether the log holds more than three quarters of its usual size.
-    pub(crate) is_nearly_full: bool,
-}
-
 impl Log {
-    /// Returns how much of the log was awaited, and how full it is. Does not wait for a thread that writes to it.
-    pub(crate) fn progress(&self) -> LogProgress {
+    /// Returns whether commits that are not deferred were written within the last `within`, while the log has room: once it holds more
+    /// than three quarters of its usual size, commits are about to wait for a checkpoint. Does not wait for a thread that writes
+    /// to the log.
+    pub(crate) fn has_awaited_commits(&self, within: Duration) -> bool {
         let state = self.0.lock();
-        LogProgress {
-            awaited_groups: self.0.counts.awaited_groups.load(Ordering::Relaxed),
-            is_nearly_full: self.0.holds_quarters(&state, 3),
-        }
+        state.writer_duties.has_awaited_commits(within) && !self.0.holds_quarters(&state, 3)
     }
 
     /// Returns how many records end in each group that was written.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use super::{LogCore, LogState};
 use crate::background::PanicWatch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pages::{self, LogPosition};
+use crate::pages::{self, Durability, LogPosition};
 use crate::sync::wakers::wake;
 
 /// The condition that a ticket waits for.
@@ -131,14 +132,34 @@ pub(super) struct WriterDuties {
     /// Set while the WAL writer checks from time to time whether writing has paused, until every durable commit is
     /// recorded as durable.
     pub(super) watches: bool,
+    /// Set when a commit was appended that is not deferred, until the next write has ended.
+    has_awaited: bool,
+    /// The end of the last write after which that was set.
+    awaited_at: Option<Instant>,
 }
 
 impl WriterDuties {
-    /// Leaves a deferred commit, up to position `until`, to the WAL writer. Returns true when the caller must notify
-    /// the WAL writer.
-    pub(super) fn defer(&mut self, until: LogPosition) -> bool {
+    /// Notes a fragment up to position `until`; `last` is the durability of its commit if it is the commit's last. A deferred commit
+    /// is left to the WAL writer. Returns true when the caller must notify the WAL writer.
+    pub(super) fn note_commit(&mut self, last: Option<Durability>, until: LogPosition) -> bool {
+        self.has_awaited |= last == Some(Durability::Sync);
+        if last != Some(Durability::Deferred) {
+            return false;
+        }
         self.deferred_until = Some(until);
         !std::mem::replace(&mut self.deferred_notified, true)
+    }
+
+    /// Notes that a write has ended.
+    pub(super) fn note_written(&mut self) {
+        if std::mem::take(&mut self.has_awaited) {
+            self.awaited_at = Some(Instant::now());
+        }
+    }
+
+    /// Returns whether commits that are not deferred were written within the last `within`.
+    pub(super) fn has_awaited_commits(&self, within: Duration) -> bool {
+        self.awaited_at.is_some_and(|at| at.elapsed() < within)
     }
 
     /// Notes that the WAL writer has checked its share of the work, so that it must be notified again of later

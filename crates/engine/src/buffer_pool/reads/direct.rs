@@ -124,6 +124,18 @@ impl DirectReads {
         failed.map_or(Ok(true), Err)
     }
 
+    /// Returns whether the newest versions of these pages lie in blocks that follow each other, in any order and as far as is known,
+    /// and are not too many for one read.
+    pub(super) fn are_neighbours(&self, pages: &[Missing]) -> bool {
+        if pages.len() as u64 > self.scratch.run_blocks_max() {
+            return false;
+        }
+        let block = |missing: &Missing| self.versions.pages().block_of(missing.page);
+        let Some(mut blocks) = pages.iter().map(block).collect::<Option<Vec<u64>>>() else { return false };
+        blocks.sort_unstable();
+        blocks.windows(2).all(|two| two[0] + 1 == two[1])
+    }
+
     /// Reads pages on the calling thread as [`DirectReads::read_alone`] does, by one system call, if their blocks lie together.
     /// Returns false when a page must be requested instead: it may be in line already.
     ///

@@ -1,6 +1,7 @@
 //! The disk has no room for another segment of the log, or the file system reserves none.
 
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use nofault_sim::{Call, Effect, Fault};
 
@@ -137,7 +138,7 @@ fn where_the_file_system_cannot_reserve_space_segments_exist_because_they_are_wr
 }
 
 #[test]
-fn the_progress_counts_groups_that_are_waited_for_and_tells_when_the_log_is_nearly_full() {
+fn only_commits_that_are_not_deferred_count_as_awaited_and_none_once_the_log_is_nearly_full() {
     let world = SimWorld::new(8, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let append_deferred = |commit| loop {
@@ -147,24 +148,19 @@ fn the_progress_counts_groups_that_are_waited_for_and_tells_when_the_log_is_near
             Err(other) => panic!("{other:?}"),
         }
     };
-    let writer = log.start_writer().unwrap();
+    let has_awaited = || log.has_awaited_commits(Duration::from_secs(3600));
     append_deferred(1);
-    while log.durable_commit() < CommitSeq(1) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    assert_eq!(log.progress().awaited_groups, 0, "deferred");
+    // As a checkpoint does before it writes.
+    log.flush().unwrap();
+    assert!(log.durable_commit() == CommitSeq(1) && !has_awaited());
     let position = append(&log, 2, b"two").unwrap();
+    assert!(!has_awaited(), "it was not written yet");
     log.durable(position).wait().unwrap();
-    assert_eq!(log.progress().awaited_groups, 1, "a thread waits");
-    let position = append(&log, 3, b"three").unwrap();
-    let mut task = log.durable(position);
-    crate::driver::block_on(std::future::poll_fn(|context| task.poll(context.waker()))).unwrap();
-    assert_eq!(log.progress().awaited_groups, 2, "a task waits");
-    drop(writer);
-    let mut commit = 3;
-    while !log.progress().is_nearly_full {
-        commit += 1;
-        append_deferred(commit);
-    }
-    assert!((150..300).contains(&commit), "three quarters of a log of 1 MiB: {commit}");
+    assert!(has_awaited() && !log.has_awaited_commits(Duration::ZERO));
+    let fills = (3..350).find(|commit| {
+        append_deferred(*commit);
+        !has_awaited()
+    });
+    let commits = fills.expect("the log becomes full");
+    assert!((150..300).contains(&commits), "three quarters of a log of 1 MiB: {commits}");
 }
