@@ -11,6 +11,11 @@
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
 //!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
 //!    for the installation. A vote does not.
+//! 5. A node that led before it stopped is not the leader when it starts: the vote that it finds is given as one that no majority has
+//!    granted yet, so it leads again only after an election, with an entry of a new term. openraft 0.9 would let it lead on in its old term
+//!    at once, and would take the first entry of that term for all that a linearizable read must have seen. But what the node had applied,
+//!    and had answered to clients, may be missing from the state that it finds, as applying an entry does not wait for the disk: such a
+//!    read would lack acknowledged writes until the next entry is committed. A new term has a first entry behind all of them.
 //!
 //! A deferred commit never waits for the disk, and no commit here is `Sync`, for which deferred ones behind it would have
 //! to wait: so appends in flight, of one log or of many in one database, share one write.
@@ -54,6 +59,8 @@ pub struct LogStore<C: RaftTypeConfig> {
     applied: watch::Receiver<Option<LogId<C::NodeId>>>,
     /// The entries up to here count as removed, and are removed when the state has them.
     purging: Arc<Mutex<Option<LogId<C::NodeId>>>>,
+    /// Whether the vote was saved since the log was opened, and is not one that was found.
+    has_voted: bool,
     types: PhantomData<fn() -> C>,
 }
 
@@ -65,6 +72,7 @@ impl<C: RaftTypeConfig> Clone for LogStore<C> {
             meta: self.meta.clone(),
             applied: self.applied.clone(),
             purging: self.purging.clone(),
+            has_voted: self.has_voted,
             types: PhantomData,
         }
     }
@@ -84,7 +92,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         applied: watch::Receiver<Option<LogId<C::NodeId>>>,
     ) -> Result<Self> {
         let (db, purging) = (log.db().clone(), Arc::default());
-        let store = Self { db, log, meta, applied, purging, types: PhantomData };
+        let store = Self { db, log, meta, applied, purging, has_voted: false, types: PhantomData };
         if let Some(purged) = store.read::<LogId<C::NodeId>>(PURGED).await? {
             if !store.has_applied(&purged) {
                 let log = store.log.name();
@@ -270,13 +278,17 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         let saved = async {
             self.remove_purged().await?;
             self.write(VOTE, vote).await?;
+            self.has_voted = true;
             Ok::<_, Error>(self.db.await_durable().await?)
         };
         saved.await.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Write))
     }
 
+    /// Returns the vote. One that was found when the log was opened is given as not granted by a majority: see the head of this file.
     async fn read_vote(&mut self) -> StorageResult<C, Option<Vote<C::NodeId>>> {
-        self.read(VOTE).await.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Read))
+        let vote = self.read::<Vote<C::NodeId>>(VOTE).await;
+        let vote = vote.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Read))?;
+        Ok(vote.map(|vote| Vote { committed: vote.committed && self.has_voted, ..vote }))
     }
 
     async fn save_committed(&mut self, committed: Option<LogId<C::NodeId>>) -> StorageResult<C, ()> {

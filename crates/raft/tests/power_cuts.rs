@@ -152,7 +152,8 @@ async fn content(log: &mut Log, state: &mut State) -> Content {
     assert_eq!(found.last_log_id, last);
     let (applied, members) = state.applied_state().await.unwrap();
     Content {
-        vote: log.read_vote().await.unwrap(),
+        // Whether a majority has granted it is forgotten at each opening.
+        vote: log.read_vote().await.unwrap().map(|vote| Vote { committed: false, ..vote }),
         committed: log.read_committed().await.unwrap(),
         purged: found.last_purged_log_id,
         log: entries.into_iter().map(|entry| (entry.log_id.index, entry)).collect(),
@@ -203,7 +204,7 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
             }
             7 => {
                 let vote = Vote::new_committed(term + 1, rng.u64(1..4));
-                next.vote = Some(vote);
+                next.vote = Some(Vote { committed: false, ..vote });
                 let number = moments.attempt(next);
                 let saved = log.save_vote(&vote).await.is_ok();
                 if saved {

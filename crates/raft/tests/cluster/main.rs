@@ -236,6 +236,20 @@ async fn a_follower_that_lags_behind_the_log_gets_a_snapshot_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_starts_again_leads_only_after_an_election() {
+    let mut cluster = Cluster::with_members(1..=1).await;
+    cluster.leader(&[1]).await;
+    cluster.put(1, "apples", "12").await;
+    let term = |cluster: &Cluster| cluster.nodes[&1].raft.metrics().borrow().current_term;
+    let before = term(&cluster);
+    cluster.stop(1).await;
+    cluster.start(1).await;
+    cluster.leader(&[1]).await;
+    assert!(term(&cluster) > before, "it leads on in term {before}");
+    assert_eq!(cluster.value(1, "apples").await.as_deref(), Some("12"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_whole_cluster_starts_again_from_snapshots_and_logs() {
     let mut cluster = Cluster::with_members(1..=3).await;
     let leader = cluster.leader(&[1, 2, 3]).await;
