@@ -1,18 +1,19 @@
-//! Prints what gets out of core cost where tasks make them: their rate, the CPU time of each, and how long they take; with the name of
-//! another program, also the ratio of the CPU time to its.
+//! Prints the rate, the CPU time and the latency of gets out of core by tasks; with the name of another program, also the ratio of the
+//! CPU times of both.
 //!
 //! `cargo run --release -p nofault --example cold_tasks [FOLDER [SECONDS [TASKS [RUNTIME [BASELINE [ROUNDS]]]]]]`: 4 seconds with 64 tasks
 //! without arguments, after 2 seconds that are not counted, over a million values of 1,000 random bytes and with a cache of 96 MiB. The folder
-//! is on the disk to be measured, by default the present one. `RUNTIME` is `one`, a runtime of one thread (the default); `poller`, one that takes
-//! completions by itself (`complete_on_tokio`); or `two`, a runtime of two threads.
+//! is on the disk to be measured, by default the current folder. `RUNTIME` is `one`, a runtime with a single thread (the default); `poller`,
+//! such a runtime that takes completions by itself (`complete_on_tokio`); or `two`, a runtime with two threads.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first four arguments and prints `NUMBER us of CPU a get`: the
 //! two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the
 //! lowest and the highest.
 
+mod cpu_times;
 mod turns;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nofault::error::Result;
@@ -20,19 +21,13 @@ use nofault::settings::Settings;
 use nofault::{Db, Table};
 use tokio::runtime::{Builder, Runtime};
 
+use self::cpu_times::cpu_times;
+
 const ENTRIES: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1_000;
 const CPU: &str = " us of CPU a get";
 
-/// The time that the threads of the process have run on a processor. Those of the process that have ended are not counted.
-fn cpu_time() -> Duration {
-    let nanoseconds = |text: String| text.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let each = tasks.map(|task| std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default());
-    Duration::from_nanos(each.map(nanoseconds).sum())
-}
-
-/// Gets values in no order until the time has come. Returns how long each took from `counted_from` on.
+/// Gets values in random order until `end`. Returns the latency of each get begun after `counted_from`.
 async fn get_until(table: Table, task: u64, counted_from: Instant, end: Instant) -> Result<Vec<Duration>> {
     let (mut random, mut took) = (fastrand::Rng::with_seed(task), Vec::new());
     loop {
@@ -68,9 +63,9 @@ async fn run(folder: &Path, seconds: f64, tasks: u64, takes_completions: bool) -
     let begun = (0..tasks).map(|task| tokio::spawn(get_until(table.clone(), task, counted_from, end)));
     let begun: Vec<_> = begun.collect();
     tokio::time::sleep_until(counted_from.into()).await;
-    let cpu_before = cpu_time();
+    let (_, cpu_before) = cpu_times();
     tokio::time::sleep_until(end.into()).await;
-    let cpu = cpu_time() - cpu_before;
+    let cpu = cpu_times().1.saturating_sub(cpu_before);
     let mut took = Vec::new();
     for task in begun {
         took.extend(task.await.expect("no task panics")?);
@@ -89,23 +84,18 @@ async fn run(folder: &Path, seconds: f64, tasks: u64, takes_completions: bool) -
 }
 
 fn runtime(name: &str) -> Runtime {
-    let mut builder = if name == "two" { Builder::new_multi_thread() } else { Builder::new_current_thread() };
+    let mut builder = match name {
+        "one" | "poller" => Builder::new_current_thread(),
+        "two" => Builder::new_multi_thread(),
+        other => panic!("{other} is no runtime: one, poller or two"),
+    };
     builder.worker_threads(2).enable_all().build().expect("a runtime can be built")
 }
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let text = |at: usize, usual: &str| arguments.get(at).map_or(usual, String::as_str).to_owned();
-    let number = |at: usize, usual: f64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let (folder, seconds, tasks, name) = (text(0, "."), number(1, 4.0), number(2, 64.0), text(3, "one"));
-    if let Some(baseline) = arguments.get(4).map(PathBuf::from) {
-        let arguments = [folder, seconds.to_string(), tasks.to_string(), name];
-        turns::compare(&baseline, &arguments, number(5, 3.0) as u64, CPU);
-        return Ok(());
-    }
-    let folder = Path::new(&folder).join(format!("nofault-cold-tasks-{}", std::process::id()));
-    let outcome = runtime(&name).block_on(run(&folder, seconds, tasks as u64, name == "poller"));
-    // Removes the folder of this run only.
-    let _ = std::fs::remove_dir_all(&folder);
-    outcome
+    turns::run(("cold-tasks", 4, CPU), |folder, arguments| {
+        let (seconds, tasks) = (arguments.number(1, 4.0), arguments.number(2, 64));
+        let name = arguments.text(3, "one");
+        runtime(name).block_on(run(folder, seconds, tasks, name == "poller"))
+    })
 }

@@ -1,9 +1,9 @@
-//! Prints the rate and the tail of durable puts of one thread, beside the checkpoints that they lead to; with the name of another
-//! program, also the ratio to its tail.
+//! Prints the rate and the tail latency of durable puts by a single thread, beside the checkpoints that the puts cause; with the name of
+//! another program, also the ratio of both tails.
 //!
 //! `cargo run --release -p nofault --example durable_puts [FOLDER [SECONDS [ENTRIES [BASELINE [ROUNDS]]]]]`: 6 seconds over a million
 //! entries of 100 bytes without arguments, after as many seconds in which the log grows to its size. The folder is on the disk to be
-//! measured, by default the present one.
+//! measured, by default the current folder.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first three arguments and prints its 99.9th
 //! percentile as `NUMBER us at p99.9`: the two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has
@@ -11,7 +11,7 @@
 
 mod turns;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nofault::blocking::Db;
@@ -20,9 +20,8 @@ use nofault::settings::Settings;
 
 const TAIL: &str = " us at p99.9";
 
-fn run(folder: &str, seconds: f64, entries: u64) -> Result<()> {
-    let folder = Path::new(folder).join(format!("nofault-durable-puts-{}", std::process::id()));
-    let db = Db::create(&folder, &Settings { cache_bytes: 512 << 20, ..Settings::default() })?;
+fn run(folder: &Path, seconds: f64, entries: u64) -> Result<()> {
+    let db = Db::create(folder, &Settings { cache_bytes: 512 << 20, ..Settings::default() })?;
     let table = db.create_table("table")?;
     table.bulk_load((0..entries).map(|number| (number.to_be_bytes(), [1; 100])))?;
     let mut number: u64 = 0;
@@ -51,22 +50,11 @@ fn run(folder: &str, seconds: f64, entries: u64) -> Result<()> {
         at(0.9999),
         db.stats().checkpoints - before,
     );
-    drop((table, db));
-    // Removes the folder of this run only.
-    let _ = std::fs::remove_dir_all(&folder);
     Ok(())
 }
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, usual: u64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let folder = arguments.first().map_or(".", String::as_str);
-    let (seconds, entries) = (number(1, 6), number(2, 1_000_000).max(1));
-    match arguments.get(3).map(PathBuf::from) {
-        Some(baseline) => {
-            turns::compare(&baseline, &[folder.into(), seconds.to_string(), entries.to_string()], number(4, 3), TAIL);
-        }
-        None => run(folder, seconds as f64, entries)?,
-    }
-    Ok(())
+    turns::run(("durable-puts", 3, TAIL), |folder, arguments| {
+        run(folder, arguments.number(1, 6.0), arguments.number(2, 1_000_000).max(1))
+    })
 }
