@@ -263,7 +263,7 @@ pub(crate) trait Store: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Returns whether [`Store::read_together`] would read these pages by one operation, as far as is known. Reads nothing.
+    /// Returns whether [`Store::read_together`] would read these pages by a single operation, judged by their blocks in the page table.
     fn are_neighbours(&self, pages: &[Missing]) -> bool {
         let _ = pages;
         false

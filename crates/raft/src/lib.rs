@@ -93,7 +93,7 @@
 //! # Promises
 //! - What a callback or a vote has acknowledged survives a power cut, and log, vote and state are then as of one moment
 //!   (`tests/power_cuts.rs` cuts the power at each step).
-//! - A node that led before it stopped leads again only after an election: its state may be behind what it had answered.
+//! - A leader that restarts leads again only after an election: its state may lack entries whose clients have received an answer.
 //! - No call blocks the executor. `append` returns when readers see the entries, without the disk.
 //! - A snapshot that is damaged, or that shows more than the database has, is never offered and never installed.
 //!

@@ -11,11 +11,11 @@
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
 //!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
 //!    for the installation. A vote does not.
-//! 5. A node that led before it stopped is not the leader when it starts: the vote that it finds is given as one that no majority has
-//!    granted yet, so it leads again only after an election, with an entry of a new term. openraft 0.9 would let it lead on in its old term
-//!    at once, and would take the first entry of that term for all that a linearizable read must have seen. But what the node had applied,
-//!    and had answered to clients, may be missing from the state that it finds, as applying an entry does not wait for the disk: such a
-//!    read would lack acknowledged writes until the next entry is committed. A new term has a first entry behind all of them.
+//! 5. After a restart a former leader leads only once it is elected again: a vote that was stored before the log was opened is reported as
+//!    not committed. With a committed vote, openraft 0.9 lets the node resume its old term at once, and answers a linearizable read
+//!    when the state includes the first entry of that term. Applying an entry does not wait for the disk, so after a crash the state may lack
+//!    later entries, although clients have received their answers: the read would miss acknowledged writes. The first entry of a new term
+//!    follows all of them in the log.
 //!
 //! A deferred commit never waits for the disk, and no commit here is `Sync`, for which deferred ones behind it would have
 //! to wait: so appends in flight, of one log or of many in one database, share one write.
@@ -59,7 +59,7 @@ pub struct LogStore<C: RaftTypeConfig> {
     applied: watch::Receiver<Option<LogId<C::NodeId>>>,
     /// The entries up to here count as removed, and are removed when the state has them.
     purging: Arc<Mutex<Option<LogId<C::NodeId>>>>,
-    /// Whether the vote was saved since the log was opened, and is not one that was found.
+    /// Whether openraft has saved a vote since the log was opened.
     has_voted: bool,
     types: PhantomData<fn() -> C>,
 }
@@ -284,7 +284,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         saved.await.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Write))
     }
 
-    /// Returns the vote. One that was found when the log was opened is given as not granted by a majority: see the head of this file.
+    /// Returns the vote. A vote stored before the log was opened is reported as not committed: see item 5 at the head of this file.
     async fn read_vote(&mut self) -> StorageResult<C, Option<Vote<C::NodeId>>> {
         let vote = self.read::<Vote<C::NodeId>>(VOTE).await;
         let vote = vote.map_err(|error| error.of_storage(ErrorSubject::Vote, ErrorVerb::Read))?;

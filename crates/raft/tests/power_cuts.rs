@@ -152,7 +152,7 @@ async fn content(log: &mut Log, state: &mut State) -> Content {
     assert_eq!(found.last_log_id, last);
     let (applied, members) = state.applied_state().await.unwrap();
     Content {
-        // Whether a majority has granted it is forgotten at each opening.
+        // Each opening resets the flag.
         vote: log.read_vote().await.unwrap().map(|vote| Vote { committed: false, ..vote }),
         committed: log.read_committed().await.unwrap(),
         purged: found.last_purged_log_id,

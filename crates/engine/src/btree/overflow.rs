@@ -341,8 +341,8 @@ impl Reader {
         Ok(is_read)
     }
 
-    /// Guesses the data pages of the value: those that it has if it was written at once, with new ids. Returns none unless the reader
-    /// waits for the only page of its index.
+    /// Guesses the data pages of the value: the pages with the ids before that of its index, as a value has that was written at once with
+    /// new ids. Empty unless the reader waits for the only page of the index.
     pub(crate) fn guess_data(&self) -> impl Iterator<Item = PageId> + use<> {
         let is_at_index = self.want_data && self.counts.len() == 2 && self.level == 1 && self.read == 0;
         let root = self.ids.first().map_or(0, |root| root.0);

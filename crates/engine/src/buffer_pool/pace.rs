@@ -1,12 +1,12 @@
 //! Decides how fast the pages of a checkpoint are written.
 //!
-//! A commit that becomes durable waits for what the device was given before, and its flush for what was written since the
-//! last. A checkpoint that gives the device thousands of pages at once so delays commits by milliseconds. While commits are
+//! A commit that becomes durable waits for earlier writes at the device, and its flush for all bytes written since the last
+//! flush. A checkpoint that gives the device thousands of pages at once so delays commits by milliseconds. While commits are
 //! waited for, it gives the device a part at a time instead, as much as takes about [`PART`], and then pauses for as long.
 //!
 //! Parts are of at least [`PART_BYTES_MIN`], so that a device which is slow for a single write has several at once. All pauses
 //! of a checkpoint together are no longer than [`PAUSES_MAX`], so the log and the blocks to be freed, which grow until the
-//! checkpoint ends, grow little more. There is no pause while anything waits for the writes.
+//! checkpoint ends, grow little more. There is no pause while another thread waits for the writes.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ const PAUSES_MAX: Duration = Duration::from_secs(1);
 /// Fewest and most bytes of one part.
 const PART_BYTES_MIN: usize = 64 << 10;
 const PART_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of one write where no pause follows.
+/// Most bytes of a write that no pause follows.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
 /// The pace of the writes of one checkpoint.
 pub(crate) struct Pace<'a> {
-    /// Returns whether commits are waited for that these writes delay, and nothing waits for the writes.
+    /// Returns whether these writes delay commits that threads or tasks wait for, and no other thread waits for the writes.
     delays_commits: &'a dyn Fn() -> bool,
     /// Bytes of the next part.
     part_bytes: usize,
-    /// Whether a pause follows the part that was asked for last.
+    /// Whether a pause follows the current part.
     pauses: bool,
-    /// What is left of [`PAUSES_MAX`].
+    /// The rest of [`PAUSES_MAX`].
     left: Duration,
 }
 
 impl<'a> Pace<'a> {
-    /// Everything at once.
+    /// Writes all pages at once.
     pub(crate) fn at_once() -> Self {
         Self::beside_commits(&|| false)
     }
@@ -45,19 +45,19 @@ impl<'a> Pace<'a> {
         Self { delays_commits, part_bytes: PART_BYTES_MIN, pauses: false, left: PAUSES_MAX }
     }
 
-    /// Returns the most bytes of one write.
+    /// Returns the largest size of a write, in bytes.
     pub(super) fn write_bytes_max(&self) -> usize {
         if !self.left.is_zero() && (self.delays_commits)() { PART_BYTES_MIN } else { WRITE_BYTES_MAX }
     }
 
-    /// Returns how many bytes the device may be given before [`Pace::pause_after`] is called; `is_awaited` tells whether anything
+    /// Returns how many bytes the device may be given before [`Pace::pause_after`] is called; `is_awaited` tells whether another thread
     /// waits for these writes.
     pub(crate) fn bytes_at_once(&mut self, is_awaited: bool) -> usize {
         self.pauses = !is_awaited && !self.left.is_zero() && (self.delays_commits)();
         if self.pauses { self.part_bytes } else { usize::MAX }
     }
 
-    /// Notes how long the device took for what [`Pace::bytes_at_once`] allowed, and pauses if that was a part.
+    /// Notes how long the device took for the bytes that [`Pace::bytes_at_once`] allowed, and pauses if they were a part.
     pub(crate) fn pause_after(&mut self, took: Duration) {
         if self.pauses {
             std::thread::sleep(self.note(took));

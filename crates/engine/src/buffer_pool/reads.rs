@@ -250,7 +250,7 @@ impl Reads {
         self.direct.read_alone(missing)
     }
 
-    /// Returns whether [`Reads::read_together`] would read these pages by one call, as far as is known. Reads nothing.
+    /// Returns whether [`Reads::read_together`] would read these pages by a single call, judged by their blocks in the page table.
     pub(super) fn are_neighbours(&self, pages: &[Missing]) -> bool {
         self.direct.are_neighbours(pages)
     }

@@ -124,8 +124,8 @@ impl DirectReads {
         failed.map_or(Ok(true), Err)
     }
 
-    /// Returns whether the newest versions of these pages lie in blocks that follow each other, in any order and as far as is known,
-    /// and are not too many for one read.
+    /// Returns whether the newest versions of these pages lie in adjacent blocks, in any order, few enough for a single read. False
+    /// if the block of a page is unknown.
     pub(super) fn are_neighbours(&self, pages: &[Missing]) -> bool {
         if pages.len() as u64 > self.scratch.run_blocks_max() {
             return false;

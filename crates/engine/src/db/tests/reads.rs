@@ -195,7 +195,7 @@ fn a_value_with_an_index_is_one_read_where_it_lies_in_one_piece() {
         assert_eq!(counts().1 - misses, 26, "25 pages and their index");
         in_one_piece += usize::from(counts().0 - reads == 1);
     }
-    // A value lies in two pieces where the load's pages were handed to the thread that writes, and that thread was late.
+    // A value lies in two pieces if the background writer was late with the first pages of its portion.
     assert!(in_one_piece >= 20, "{in_one_piece} of 40 were one read");
     // Rewritten with ids and in places that have no order, a value is read as its index says.
     table.put([8], value(80)).unwrap();
