@@ -18,11 +18,14 @@ use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, RefusedOp};
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::reads::Round;
+use super::versions::NEWEST;
+use super::waiter::Waiter;
 use super::word_array::Entry;
 use super::*;
 use crate::clock::ClockSource;
 use crate::format::HEADER_BYTES;
-use crate::pages::{Attempt, PageCopies as _, Pages, Ticket as _};
+use crate::pages::{Attempt, Missing, PageCopies as _, Pages, Snapshot as _, Store, Ticket as _, Wait};
+use crate::sync::semaphore::Permit;
 
 const PAGE: usize = 512;
 

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use self::long_values::{LongValues, named_pages};
+use self::read_ahead::ReadAhead;
 use super::bounds::skip_to_after;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
@@ -23,6 +24,7 @@ use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Missing, Snapshot, Store, Versions, Wait};
 
 mod long_values;
+mod read_ahead;
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +32,6 @@ mod tests;
 const WAY_PAGES: usize = 8;
 /// Bytes that read-ahead requests together as one large read, once it reads at least twice as far ahead.
 const ASKED_AT_ONCE_BYTES: usize = 256 << 10;
-/// The part of the distance that is requested together (one eighth), if that is more than `ASKED_AT_ONCE_BYTES`.
-const ASKED_AT_ONCE_SHARE: usize = 8;
 /// Number of bytes of read-ahead from which the completion thread takes the completions of a scan; it stops doing so at
 /// half of this.
 const BESIDE_FROM_BYTES: usize = 512 << 10;
@@ -92,89 +92,6 @@ pub(crate) struct Scan<S: Store> {
     range_scan: Option<S::RangeScan>,
     /// Number of leaves read far ahead that are not yet counted in `Reader::scanned`.
     uncounted: u64,
-}
-
-/// How far ahead of a scan pages were requested.
-#[derive(Debug)]
-struct ReadAhead {
-    /// The farthest leaf that was requested.
-    leaf: Option<PageId>,
-    /// The farthest leaf for which the pages of values were requested.
-    values_of: Option<PageId>,
-    /// Average number of pages for one leaf: itself and the pages of its values.
-    pages_a_leaf: usize,
-    /// Number of leaves that the scan passes before more pages can be requested.
-    idle_leaves: usize,
-    /// Number of pages in one large read.
-    read_pages: usize,
-    /// Number of pages ahead of the scan for which reads were queued.
-    queued: usize,
-}
-
-impl ReadAhead {
-    /// Creates the state of a scan that has requested nothing yet.
-    fn new(read_pages: usize) -> Self {
-        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages, queued: 0 }
-    }
-
-    /// Notes that the scan goes on to the next leaf. Returns whether the leaves from there on were all in memory.
-    fn pass_leaf(&mut self) -> bool {
-        self.idle_leaves = self.idle_leaves.saturating_sub(1);
-        let all_in_memory = self.queued == 0;
-        self.queued = self.queued.saturating_sub(self.pages_a_leaf);
-        all_in_memory
-    }
-
-    /// Returns how many of `span` leaves the scan must pass before it requests more: so many that reads are large, so
-    /// few that the device stays busy.
-    fn step(&self, span: usize) -> usize {
-        let read = self.read_pages / self.pages_a_leaf;
-        (span / ASKED_AT_ONCE_SHARE).max(read.min(span / 2)).max(1)
-    }
-
-    /// Returns the pages to request now, given the leaves to come: up to `distance` pages ahead, and no leaf farther
-    /// than `leaves_max`.
-    ///
-    /// The pages of values are known only when their leaf is in memory, so leaves are requested twice as far ahead.
-    fn next(
-        &mut self,
-        leaves: &[PageId],
-        distance: usize,
-        leaves_max: usize,
-        mut name_values: impl FnMut(PageId, &mut Vec<PageId>) -> bool,
-    ) -> Vec<PageId> {
-        let mut pages = Vec::new();
-        let done = |farthest: Option<PageId>| {
-            farthest.and_then(|farthest| leaves.iter().position(|leaf| *leaf == farthest)).map_or(0, |at| at + 1)
-        };
-        let mut span = (distance / self.pages_a_leaf).min(leaves_max);
-        let mut idle_leaves = usize::MAX;
-        if self.pages_a_leaf > 1 {
-            let (mut reached, step) = (done(self.values_of), self.step(span));
-            if reached + step <= span {
-                for leaf in leaves.iter().take(span).skip(reached) {
-                    let before = pages.len();
-                    if !name_values(*leaf, &mut pages) {
-                        break;
-                    }
-                    reached += 1;
-                    self.values_of = Some(*leaf);
-                    self.pages_a_leaf = pages.len() - before + 1;
-                }
-            }
-            idle_leaves = (reached + step).saturating_sub(span);
-            span = (span * 2).max(1).min(leaves_max);
-        }
-        let (mut reached, step) = (done(self.leaf), self.step(span));
-        let upto = leaves.len().min(span);
-        if reached + step <= span && reached < upto {
-            pages.extend(&leaves[reached..upto]);
-            self.leaf = leaves[..upto].last().copied();
-            reached = upto;
-        }
-        self.idle_leaves = idle_leaves.min((reached + step).saturating_sub(span));
-        pages
-    }
 }
 
 impl<S: Store> Scan<S> {

@@ -11,68 +11,6 @@ use crate::db::Table;
 use crate::driver::block_on;
 use crate::settings::Settings;
 
-/// Returns page ids for leaves: leaf `n` is page `n`. In these tests each leaf has three pages of values.
-fn ids(range: std::ops::Range<u64>) -> Vec<PageId> {
-    range.map(PageId).collect()
-}
-
-fn read_ahead() -> ReadAhead {
-    ReadAhead::new(64)
-}
-
-#[test]
-fn more_leaves_are_requested_when_half_of_them_are_used_up() {
-    let mut read_ahead = read_ahead();
-    let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-    assert_eq!(read_ahead.next(&ids(1..100), 8, usize::MAX, none), ids(1..9));
-    for first in 2..5 {
-        assert_eq!(read_ahead.next(&ids(first..100), 8, usize::MAX, none), [], "from {first}");
-    }
-    assert_eq!(read_ahead.next(&ids(5..100), 8, usize::MAX, none), ids(9..13));
-    assert_eq!(read_ahead.next(&ids(9..13), 8, usize::MAX, none), [], "there are no more");
-    assert_eq!(read_ahead.next(&ids(9..100), 8, 0, none), [], "none are wanted");
-}
-
-#[test]
-fn a_long_distance_is_filled_up_again_in_small_parts() {
-    let mut read_ahead = read_ahead();
-    let none = |_, _: &mut Vec<PageId>| unreachable!("no values anywhere");
-    assert_eq!(read_ahead.next(&ids(1..5000), 2048, usize::MAX, none), ids(1..2049));
-    assert_eq!(read_ahead.idle_leaves, 256, "an eighth");
-    assert_eq!(read_ahead.next(&ids(256..5000), 2048, usize::MAX, none), []);
-    assert_eq!(read_ahead.next(&ids(257..5000), 2048, usize::MAX, none), ids(2049..2305));
-    assert_eq!(read_ahead.next(&ids(321..5000), 256, usize::MAX, none), [], "less far than what was asked for already");
-    assert_eq!(read_ahead.idle_leaves, 2305 - 321 + 64 - 256, "a large read is the least");
-}
-
-#[test]
-fn values_are_requested_as_far_as_their_leaves_are_in_memory_and_leaves_twice_as_far() {
-    let mut read_ahead = ReadAhead { pages_a_leaf: 4, ..read_ahead() };
-    let values = |leaf: u64| ids(leaf * 1000..leaf * 1000 + 3);
-    let there = |most: u64| {
-        move |leaf: PageId, into: &mut Vec<PageId>| {
-            into.extend(if leaf.0 <= most { values(leaf.0) } else { Vec::new() });
-            leaf.0 <= most
-        }
-    };
-    assert_eq!(read_ahead.next(&ids(1..100), 3, usize::MAX, there(9)), ids(1..2), "not far enough for a whole leaf");
-    let first = read_ahead.next(&ids(1..100), 16, usize::MAX, there(2));
-    assert_eq!(first, [values(1), values(2), ids(2..9)].concat(), "of four leaves two are there");
-    let second = read_ahead.next(&ids(2..100), 16, usize::MAX, there(9));
-    assert_eq!(second, [values(3), values(4), values(5)].concat(), "no leaf before half of them are used up");
-    assert_eq!(read_ahead.next(&ids(3..100), 16, usize::MAX, there(9)), []);
-    assert_eq!(
-        read_ahead.next(&ids(5..100), 16, usize::MAX, there(20)),
-        [values(6), values(7), values(8), ids(9..13)].concat()
-    );
-}
-
-#[test]
-fn a_leaf_that_was_read_ahead_counts_as_one_that_was_not_in_memory() {
-    let mut read_ahead = ReadAhead { queued: 2, ..read_ahead() };
-    assert_eq!([(); 3].map(|()| read_ahead.pass_leaf()), [false, false, true]);
-}
-
 #[test]
 fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_before_it() {
     let world = SimWorld::new(7, SimOptions::calm());
