@@ -28,6 +28,7 @@
 //! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks |
 //! | `reads` | the read path, from a miss to a resident page |
 //! | `ticket` | waits for pages and frames |
+//! | `range_scan` | the pages that were read for one scan alone |
 //! | `background` | the optional background threads |
 //! | `store` | the pool as the store of a database's pages |
 //!
@@ -64,6 +65,7 @@ mod page_ids;
 mod page_table;
 mod private_copies;
 mod probationary_queue;
+mod range_scan;
 mod reads;
 mod reclamation;
 mod registry;
@@ -105,8 +107,9 @@ pub(crate) use self::page_table::CheckpointPlace;
 use self::page_table::PageTable;
 pub(crate) use self::private_copies::PrivateCopies;
 use self::probationary_queue::ProbationaryQueue;
-use self::reads::Reads;
-pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions};
+pub(crate) use self::range_scan::RangeScan;
+pub(crate) use self::reads::{IsLogWriting, ReadCompletions};
+use self::reads::{RUN_MEMORY_BYTES_MAX, RUN_MEMORY_SHARES, Reads};
 pub use self::registry::ReaderInfo;
 pub(crate) use self::relocate::{Evacuation, LooseMove, LooseStep, RelocationOutcome, Relocator, TailMove};
 pub(crate) use self::snapshot::Snapshot;
@@ -141,10 +144,26 @@ pub(crate) struct BufferPool {
     leaves: LeafLoads,
 }
 
-/// Returns the bytes of memory that one frame takes, with its metadata and its share of the scratch buffers for runs, a
-/// sixteenth of a page.
+/// Returns the bytes of memory that one frame takes, with its metadata.
+fn bare_frame_bytes(page_bytes: usize) -> u64 {
+    (page_bytes + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
+}
+
+/// Returns the bytes of memory that one frame takes in a small pool, with its metadata and its share of the memory for runs.
 fn frame_memory_bytes(page_bytes: usize) -> u64 {
-    (page_bytes + page_bytes / 16 + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
+    bare_frame_bytes(page_bytes) + RUN_MEMORY_SHARES.map(|share| (page_bytes / share) as u64).iter().sum::<u64>()
+}
+
+/// Part of a page, as a divisor, that a large pool leaves free for each frame: the memory for runs takes some of it, and leaves of the
+/// page table that are loaded later the rest.
+const FREE_SHARE: u64 = 16;
+
+/// Returns the number of frames of a pool that has so many bytes for them and for runs.
+fn frames_in(bytes: u64, page_bytes: usize) -> u64 {
+    let bare = bare_frame_bytes(page_bytes);
+    let beside_runs = bytes.saturating_sub(RUN_MEMORY_BYTES_MAX as u64) / bare;
+    let in_large_pool = beside_runs.min(bytes / (bare + page_bytes as u64 / FREE_SHARE));
+    (bytes / frame_memory_bytes(page_bytes)).max(in_large_pool)
 }
 
 /// Most bytes of memory that leaves of the page table take, as a divisor of those of the pool, unless more of them were
@@ -227,9 +246,8 @@ impl BufferPool {
         commit: CommitSeq,
     ) -> Result<Self> {
         let page_bytes = options.page_bytes;
-        let per_frame = frame_memory_bytes(page_bytes);
         let left_bytes = options.cache_bytes.saturating_sub(options.spent_bytes);
-        let count = left_bytes.saturating_sub(table.memory_bytes()) / per_frame;
+        let count = frames_in(left_bytes.saturating_sub(table.memory_bytes()), page_bytes);
         let pages_at_once = (count / FRAMES_AT_ONCE_SHARE).max(FRAMES_MIN as u64);
         let leaf_clock = if options.evicts_table {
             LeafClock::new(0, 0, pages_at_once)
@@ -411,6 +429,7 @@ impl BufferPool {
             frames_free: frames.free_count() as u64,
             hits: counters.hits.get(),
             misses: get(&counters.misses),
+            misses_for_scans: get(&counters.for_scans),
             misses_joined: get(&counters.joined),
             evicted: get(&counters.evicted),
             pages_dirty: frames.dirty_count() as u64,

@@ -28,9 +28,9 @@ pub(crate) use log_group::{
     FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX,
     decode_group, encode_group, has_header_checksum, header_is_true, payload_of, peek_group, take_fragment,
 };
-#[cfg(any(test, feature = "fuzzing", feature = "mmap"))]
-pub(crate) use page::check_page;
-pub(crate) use page::{HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, page_commit, page_id, seal_page, whole_page};
+pub(crate) use page::{
+    HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, page_id, seal_page, whole_page,
+};
 pub(crate) use reader_record::ReaderRecord;
 #[cfg(test)]
 pub(crate) use superblock::tests::{seal, set_version};

@@ -174,6 +174,50 @@ pub(crate) trait Snapshot: Send + Sync + 'static {
     }
 }
 
+/// A long range scan under way. A store may read the pages of such a scan for this scan alone: they are then found here and not by a
+/// view. The methods of a store that never does are the default.
+pub(crate) trait RangeScan<T>: Send + Sync + 'static {
+    /// Returns how many pages ahead of its position the scan may request, where it may request `most` for the pool.
+    fn ahead_max(&self, most: usize) -> usize {
+        most
+    }
+
+    /// Queues reads for the scan alone, of those pages for which this is worthwhile, and removes them from `pages`. Returns their
+    /// number. `at` is the commit that the scan's snapshot shows.
+    fn read(&mut self, pages: &mut Vec<PageId>, at: CommitSeq) -> usize {
+        let _ = (pages, at);
+        0
+    }
+
+    /// Notes that the scan has queued so many reads of other pages.
+    fn note_shared(&mut self, count: usize) {
+        let _ = count;
+    }
+
+    /// Returns the body of a page that was read for the scan alone, in the version that its snapshot shows.
+    fn page(&self, id: PageId) -> Option<&[u8]> {
+        let _ = id;
+        None
+    }
+
+    /// Returns a ticket that is ready when a page has arrived, if the page is being read for the scan alone.
+    fn request(&self, page: PageId) -> Option<T> {
+        let _ = page;
+        None
+    }
+
+    /// Notes that the scan has used pages. They are needed until the scan has passed the next leaf: neighbours share pages of values.
+    fn note_used(&mut self, pages: Vec<PageId>) {
+        let _ = pages;
+    }
+
+    /// Notes that the scan has passed a leaf.
+    fn pass_leaf(&mut self) {}
+}
+
+/// For stores that read everything for all readers.
+impl<T> RangeScan<T> for () {}
+
 /// The storage of a database's pages.
 pub(crate) trait Store: Send + Sync + 'static {
     /// The type that [`Store::view`] returns.
@@ -189,7 +233,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The type that [`Store::request`] returns.
     type Ticket: Ticket;
     /// The type that [`Store::begin_range_scan`] returns: a guard that ends the scan when it is dropped.
-    type RangeScan: Send + Sync + 'static;
+    type RangeScan: RangeScan<Self::Ticket>;
 
     /// Returns the number of bytes of a page, its header included.
     fn page_bytes(&self) -> usize;

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `state` | one read, its states, and the table of the legal transitions |
 //! | `scratch`, `device` | memory for runs; the places at the device |
+//! | `scan_memory`, `scan_run` | runs that are read for one scan alone, and their memory |
 //! | `completed` | reads that the device is done with |
 //! | `in_flight` | groups reads into operations, and holds them until they complete |
 //! | `staged` | reads that wait for a thread that sends them |
@@ -40,6 +41,8 @@ mod failure;
 mod in_flight;
 mod installer;
 mod restorer;
+mod scan_memory;
+mod scan_run;
 mod scheduler;
 mod scratch;
 mod staged;
@@ -54,7 +57,7 @@ use std::time::Duration;
 use nofault_io::disk::{Disk, QueueOptions};
 
 use self::completion_demand::CompletionDemand;
-pub(crate) use self::completion_demand::RangeScan;
+pub(super) use self::completion_demand::ServedScan;
 use self::direct::DirectReads;
 use self::dispatcher::{BUSY_WITH, Dispatcher};
 pub(crate) use self::executor::ReadCompletions;
@@ -62,6 +65,9 @@ use self::failure::Failure;
 use self::in_flight::ReadQueue;
 use self::installer::Installer;
 use self::restorer::Restorer;
+use self::scan_memory::{ScanBytes, ScanMemory};
+use self::scan_run::ScanRead;
+pub(super) use self::scan_run::ScanRun;
 use self::scheduler::Scheduler;
 use self::scratch::Scratch;
 pub(crate) use self::standstill::IsLogWriting;
@@ -73,10 +79,12 @@ use super::options::PoolOptions;
 use super::page_table::ReadRequest;
 use super::versions::Versions;
 use super::waiter::Waiter;
+use super::word_array::Entry;
 use super::write::Writer;
 use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{CommitSeq, PageId};
 use crate::pages::Missing;
 
 /// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places: with
@@ -84,6 +92,11 @@ use crate::pages::Missing;
 /// read-ahead at the device, the device and the scan would take turns.
 const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
+/// Number of a scan's runs, about, that are partly used up.
+const SCAN_RUNS_PARTIAL: usize = 3;
+/// Bytes of memory for runs beside the frames: parts of a page for each frame, as divisors, and the most of it in all.
+pub(super) const RUN_MEMORY_SHARES: [usize; 2] = [scratch::SHARE, scan_memory::SHARE];
+pub(super) const RUN_MEMORY_BYTES_MAX: usize = scratch::BYTES_MAX + scan_memory::BYTES_MAX;
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
 const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
@@ -102,7 +115,8 @@ pub(super) struct Reads {
     standstill: Arc<Standstill>,
     restorer: Arc<Restorer>,
     direct: DirectReads,
-    scratch_bytes: u64,
+    scratch: Arc<Scratch>,
+    scan_memory: Arc<ScanMemory>,
 }
 
 /// The result of one round of a blocking waiter's loop.
@@ -133,10 +147,11 @@ impl Reads {
     ) -> Result<Self> {
         let (frames, at_device_max) = (versions.frames(), options.reads_in_flight_max.max(1));
         let scratch = Arc::new(Scratch::new(frames.count(), frames.page_bytes())?);
-        let scratch_bytes = scratch.bytes();
+        let scan_memory = Arc::new(ScanMemory::new(frames.count(), frames.page_bytes())?);
         let mut registered = Vec::new();
         if options.registers_frames {
             registered.extend([frames.region().clone(), scratch.region().clone()]);
+            registered.extend(scan_memory.region().cloned());
         }
         let options = QueueOptions { registered, depth_max: at_device_max, ..QueueOptions::default() };
         let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
@@ -168,13 +183,33 @@ impl Reads {
             standstill,
             restorer,
             direct,
-            scratch_bytes,
+            scratch,
+            scan_memory,
         })
+    }
+
+    /// Returns the number of reads in line, and of blocks at the device that are read for scans alone.
+    #[cfg(test)]
+    pub(super) fn in_line_and_for_scans(&self) -> (usize, u64) {
+        let queue = self.scheduler.queue();
+        (queue.in_line(), queue.scan_blocks())
+    }
+
+    /// Returns whether the lock of the read queue is held, in a test with a single thread.
+    #[cfg(test)]
+    pub(super) fn is_queue_locked(&self) -> bool {
+        self.scheduler.try_queue().is_none()
+    }
+
+    /// Returns whether memory of runs of scans is in use.
+    #[cfg(test)]
+    pub(super) fn has_runs_of_scans(&self) -> bool {
+        self.scan_memory.is_in_use()
     }
 
     /// Returns the bytes of scratch memory for reads of several pages at once.
     pub(super) fn scratch_bytes(&self) -> u64 {
-        self.scratch_bytes
+        self.scratch.bytes() + self.scan_memory.bytes() as u64
     }
 
     pub(super) fn versions(&self) -> &Versions {
@@ -217,6 +252,59 @@ impl Reads {
         let count = reads.len();
         self.stage(reads.into_iter());
         count
+    }
+
+    /// Returns the number of pages that one scan can read for itself alone at a time, about.
+    pub(super) fn pages_for_scan(&self) -> usize {
+        let partial = SCAN_RUNS_PARTIAL * self.scan_memory.run_blocks_max();
+        (self.scan_memory.bytes() / self.versions.frames().page_bytes()).saturating_sub(partial)
+    }
+
+    /// Queues reads of pages for one scan alone, whose snapshot shows commit `at` and was taken before. Returns the runs that it queued.
+    /// The other pages are left in `pages`: in memory, being read, too few in one place, or without memory for a run.
+    pub(super) fn read_for_scan(&self, pages: &mut Vec<PageId>, at: CommitSeq) -> Vec<Arc<ScanRun>> {
+        if self.scan_memory.bytes() == 0 {
+            return Vec::new();
+        }
+        let (table, page_bytes) = (self.versions.pages(), self.versions.frames().page_bytes());
+        pages.iter().for_each(|page| table.prefetch(*page));
+        let mut on_disk = Vec::with_capacity(pages.len());
+        pages.retain(|page| match table.entry(*page) {
+            Entry::OnDisk(place) => {
+                on_disk.push((*page, place));
+                false
+            }
+            _ => true,
+        });
+        let (mut runs, mut reads, mut count) = (Vec::new(), Vec::new(), 0);
+        for run in ScanRun::divide(on_disk, self.scan_memory.run_blocks_max(), pages) {
+            let run = ScanRun::new(run, page_bytes, at);
+            let Some(memory) = self.take_memory(&run) else {
+                pages.extend(run.pages());
+                continue;
+            };
+            count += run.pages().len();
+            reads.push(ScanRead::new(&run, memory));
+            runs.push(run);
+        }
+        if count > 0 {
+            self.versions.counters().misses.fetch_add(count as u64, Ordering::Relaxed);
+            self.versions.counters().for_scans.fetch_add(count as u64, Ordering::Relaxed);
+            self.scheduler.begin(count);
+            self.scheduler.staged().add_for_scan(reads);
+        }
+        runs
+    }
+
+    /// Takes the memory that a run of a scan needs; `None` when there is too little.
+    fn take_memory(&self, run: &ScanRun) -> Option<(ScanBytes, Option<ScanBytes>)> {
+        let (read_bytes, restored_bytes) = run.memory_bytes();
+        let read = self.scan_memory.take(read_bytes)?;
+        let restored = match restored_bytes {
+            Some(bytes) => Some(self.scan_memory.take(bytes)?),
+            None => None,
+        };
+        Some((read, restored))
     }
 
     /// Begins the read of a page. Returns `None` when the page is in memory or being read already.
@@ -384,8 +472,8 @@ impl Reads {
     }
 
     /// Begins a long range scan: until the returned guard is dropped, the completion thread takes completions.
-    pub(super) fn begin_scan(&self) -> RangeScan {
-        RangeScan::new(&self.demand)
+    pub(super) fn begin_scan(&self) -> ServedScan {
+        ServedScan::new(&self.demand)
     }
 
     /// Hands the completions of reads to an executor; `None` when the queue has no descriptor.

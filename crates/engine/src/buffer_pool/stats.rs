@@ -11,6 +11,7 @@ use crate::histogram::{AtomicHistogram, Histogram};
 pub(super) struct Counters {
     pub(super) misses: AtomicU64,
     pub(super) joined: AtomicU64,
+    pub(super) for_scans: AtomicU64,
     pub(super) evicted: AtomicU64,
     pub(super) written: AtomicU64,
     pub(super) moved: AtomicU64,
@@ -45,7 +46,7 @@ impl Hits {
         self.0.iter().map(|place| place.0.load(Ordering::Relaxed)).sum()
     }
 
-    fn add(&self, count: u64) {
+    pub(super) fn add(&self, count: u64) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % HIT_PLACES;
@@ -104,6 +105,9 @@ pub struct PoolStats {
     pub hits: u64,
     /// Number of reads started because neither a page nor its block was in memory.
     pub misses: u64,
+    /// Number of `misses` for one scan alone. A scan that is larger than half of the pool does not keep its pages there: it would
+    /// evict all others, and its own before the next scan.
+    pub misses_for_scans: u64,
     /// Number of requests that joined a read already in progress.
     pub misses_joined: u64,
     /// Number of pages evicted from memory, whether they had to be written first or not.

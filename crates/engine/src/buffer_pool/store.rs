@@ -117,7 +117,7 @@ impl Store for BufferPool {
     }
 
     fn begin_range_scan(&self) -> RangeScan {
-        self.reads.begin_scan()
+        RangeScan::new(&self.reads)
     }
 
     fn submit_soon(&self) {

@@ -1,6 +1,7 @@
 mod portions;
 mod reads;
 mod refused;
+mod scans;
 mod standstill;
 mod steps;
 mod tier;

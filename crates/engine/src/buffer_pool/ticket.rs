@@ -16,12 +16,17 @@ pub(crate) struct Ticket {
     /// Whether a task waits for it.
     is_task: bool,
     /// The permits for all pages that this ticket pins. They are returned after the pins have been removed.
-    _permit: Permit,
+    _permit: Option<Permit>,
 }
 
 impl Ticket {
     pub(super) fn new(reads: Arc<Reads>, waiter: Arc<Waiter>, permit: Permit) -> Self {
-        Self { reads, waiter, is_task: false, _permit: permit }
+        Self { reads, waiter, is_task: false, _permit: Some(permit) }
+    }
+
+    /// A ticket that pins no page.
+    pub(super) fn without_pins(reads: &Arc<Reads>, waiter: Arc<Waiter>) -> Self {
+        Self { reads: Arc::clone(reads), waiter, is_task: false, _permit: None }
     }
 
     #[cfg(test)]

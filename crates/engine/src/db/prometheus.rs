@@ -182,6 +182,7 @@ fn push_pool(all: &mut Vec<Metric<'_>>, pool: &PoolStats) {
         frames_free: Gauge "frames_free" "Frames that contain no page.",
         hits: Counter "page_hits_total" "Pages looked up and found in memory.",
         misses: Counter "page_reads_total" "Reads started because a page was not in memory.",
+        misses_for_scans: Counter "page_reads_for_scans_total" "Reads of pages for one scan alone.",
         misses_joined: Counter "page_reads_joined_total" "Requests that joined a read in progress.",
         evicted: Counter "pages_evicted_total" "Pages evicted from memory.",
         pages_dirty: Gauge "pages_dirty" "Pages in memory whose newest version is not on disk.",

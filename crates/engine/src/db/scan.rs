@@ -14,19 +14,22 @@ use std::sync::Arc;
 
 use self::long_values::{LongValues, named_pages};
 use self::read_ahead::ReadAhead;
+use self::view::ScanView;
 use super::bounds::skip_to_after;
+use super::loader::Loader;
 use super::pins::PinBudget;
 use super::reader::{Reader, is_younger};
-use super::wait::yield_sometimes;
+use super::wait::{ready, yield_sometimes};
 use crate::btree::{Chunk, Direction, KeyRange, Portion, Tree, ValueRef};
 use crate::error::Result;
 use crate::format::{CommitSeq, Moment, PageId};
-use crate::pages::{Missing, Snapshot, Store, Versions, Wait};
+use crate::pages::{Missing, RangeScan as _, Snapshot, Store, Wait};
 
 mod long_values;
 mod read_ahead;
 #[cfg(test)]
 mod tests;
+mod view;
 
 /// Most pages on the way from the root to a leaf, about.
 const WAY_PAGES: usize = 8;
@@ -367,6 +370,7 @@ impl<S: Store> Scan<S> {
         let most = Portion { bytes: self.portion_bytes, ..Portion::ALL };
         let loader = &*reader.loader;
         let (window, far) = (loader.window(), loader.ahead_max());
+        let far = range_scan.as_ref().map_or(far, |scan| scan.ahead_max(far));
         let at = snapshot.seq();
         let mut waited = false;
         // Pages after a leaf are named when the scan reaches it and may request more, and wherever the scan has to
@@ -378,15 +382,24 @@ impl<S: Store> Scan<S> {
         let mut pins = PinBudget::default();
         let rest = loop {
             let ahead_max = if names_ahead { (*distance * 2).max(2).min(*leaves_max) } else { 0 };
-            let looked = {
-                let view = loader.store().view(snapshot);
-                match *since {
+            let (looked, used) = {
+                let view = ScanView::<S>::new(loader.store().view(snapshot), range_scan.as_ref());
+                let looked = match *since {
                     None => tree.scan(&view, range, *direction, most, ahead_max, chunk),
-                    Some(since) => tree.scan_changes(&view, range, since, most, ahead_max, chunk),
-                }
+                    Some(since) => tree.scan_changes(&view.shared, range, since, most, ahead_max, chunk),
+                };
+                (looked, view.into_used())
             };
             let wait = match looked {
-                Ok(rest) => break rest,
+                Ok(rest) => {
+                    if let Some(scan) = range_scan {
+                        scan.note_used(used);
+                        if !chunk.is_part {
+                            scan.pass_leaf();
+                        }
+                    }
+                    break rest;
+                }
                 Err(_) if !std::mem::replace(&mut names_ahead, true) => continue,
                 Err(wait) => wait,
             };
@@ -399,7 +412,7 @@ impl<S: Store> Scan<S> {
                     if range_scan.is_some() {
                         // Reads complete in about this order: when the last page is in memory, it is worth making
                         // another attempt.
-                        read_ahead.queued += loader.prefetch(own, at);
+                        read_ahead.queued += request_ahead(loader, range_scan, own.to_vec(), (at, *since));
                         waits.extend(own.last().map(wait_for));
                     } else {
                         waits = own.iter().map(wait_for).collect();
@@ -407,12 +420,18 @@ impl<S: Store> Scan<S> {
                     read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // Requests for later leaves go out in the same submission.
-                let view = loader.store().view(snapshot);
-                let name = name_values(*tree, &view, *direction, *since);
-                let pages = read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name);
-                read_ahead.queued += loader.prefetch(&pages, at);
+                let pages = {
+                    let view = ScanView::<S>::new(loader.store().view(snapshot), range_scan.as_ref());
+                    let name = name_values(*tree, &view, *direction, *since);
+                    read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name)
+                };
+                read_ahead.queued += request_ahead(loader, range_scan, pages, (at, *since));
             }
             waited = true;
+            if let Some(mut ticket) = request_own::<S>(range_scan.as_ref(), &waits) {
+                ready(loader.store(), &mut ticket).await?;
+                continue;
+            }
             let loaded = loader.load(&mut pins, &waits).await;
             loaded.map_err(|error| reader.tables.explain(*tree, at, error))?;
         };
@@ -421,7 +440,7 @@ impl<S: Store> Scan<S> {
             *values_at_once = (*values_at_once * 2).min(window);
             *distance = (*distance * 2).clamp(2, far);
         } else {
-            *distance = distance.saturating_sub(usize::from(in_memory));
+            *distance = distance.saturating_sub(usize::from(in_memory)).min(far);
             yield_sometimes().await;
         }
         let long_pages = named_pages(chunk);
@@ -430,12 +449,12 @@ impl<S: Store> Scan<S> {
         }
         if names_ahead {
             let pages = {
-                let view = loader.store().view(snapshot);
+                let view = ScanView::<S>::new(loader.store().view(snapshot), range_scan.as_ref());
                 let name = name_values(*tree, &view, *direction, *since);
                 read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() {
-                read_ahead.queued += loader.prefetch(&pages, at);
+                read_ahead.queued += request_ahead(loader, range_scan, pages, (at, *since));
                 // The device reads them while the caller processes this leaf.
                 loader.store().submit_soon();
             }
@@ -458,16 +477,37 @@ impl<S: Store> Scan<S> {
 }
 
 /// Returns the function that lists the pages of values of a leaf that a scan needs.
-fn name_values<P: Versions>(
+fn name_values<S: Store>(
     tree: Tree,
-    view: &P,
+    view: &ScanView<'_, S>,
     direction: Direction,
     since: Option<CommitSeq>,
 ) -> impl FnMut(PageId, &mut Vec<PageId>) -> bool {
     move |leaf, into| match since {
         None => tree.name_values(view, leaf, direction, into),
-        Some(since) => tree.name_changed_values(view, leaf, since, into),
+        Some(since) => tree.name_changed_values(&view.shared, leaf, since, into),
     }
+}
+
+/// Queues reads of pages that the scan will need, for the scan alone where the store does that. Not for a scan of changes, which looks at
+/// pages of the store only. Returns how many reads it queued.
+fn request_ahead<S: Store>(
+    loader: &Loader<S>,
+    range_scan: &mut Option<S::RangeScan>,
+    mut pages: Vec<PageId>,
+    (at, since): (CommitSeq, Option<CommitSeq>),
+) -> usize {
+    let Some(scan) = range_scan.as_mut().filter(|_| since.is_none()) else { return loader.prefetch(&pages, at) };
+    let own = scan.read(&mut pages, at);
+    let shared = loader.prefetch(&pages, at);
+    scan.note_shared(shared);
+    own + shared
+}
+
+/// Returns a ticket for the first of the missing pages that is being read for the scan alone.
+fn request_own<S: Store>(range_scan: Option<&S::RangeScan>, waits: &[Wait]) -> Option<S::Ticket> {
+    let scan = range_scan?;
+    waits.iter().find_map(|wait| if let Wait::Miss(missing) = wait { scan.request(missing.page) } else { None })
 }
 
 impl<S: Store> Scan<S> {

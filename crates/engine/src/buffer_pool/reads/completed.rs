@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use nofault_io::aligned::IoBuf;
 
+use super::scan_run::ScanRead;
 use super::scratch::Scratch;
 use super::state::Read;
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
@@ -63,6 +64,14 @@ impl RunBlock {
     pub(super) fn bytes(&self) -> &[u8] {
         self.run.bytes.as_deref().and_then(|bytes| bytes.get(self.from..self.from + self.len)).unwrap_or_default()
     }
+}
+
+/// A completed operation that read several pages, before the pages are checked.
+pub(super) enum CompletedPages {
+    /// The pages are to be installed.
+    OfPool(CompletedRun),
+    /// The pages were read for a scan alone.
+    OfScan(ScanRead),
 }
 
 /// A completed read of several adjacent blocks, before its pages are installed.

@@ -178,16 +178,16 @@ impl CompletionDemand {
 }
 
 /// A long range scan in progress: counted as a user of the completion thread until this is dropped.
-pub(crate) struct RangeScan(Arc<CompletionDemand>);
+pub(crate) struct ServedScan(Arc<CompletionDemand>);
 
-impl RangeScan {
+impl ServedScan {
     pub(super) fn new(demand: &Arc<CompletionDemand>) -> Self {
         demand.begin_scan();
         Self(Arc::clone(demand))
     }
 }
 
-impl Drop for RangeScan {
+impl Drop for ServedScan {
     fn drop(&mut self) {
         self.0.end_scan();
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use super::completed::CompletedRead;
+use super::completed::{CompletedPages, CompletedRead};
 use super::in_flight::{ReadQueue, SendOutcome};
 use super::installer::Installer;
 use super::scheduler::Scheduler;
@@ -110,7 +110,7 @@ impl Dispatcher {
         // Released before the guard by a panic as well.
         let mut queue = queue;
         let (mut completed, mut runs) = (Vec::new(), Vec::new());
-        let started = self.start_staged(&mut queue, &mut completed);
+        let started = self.start_staged(&mut queue, (&mut completed, &mut runs));
         // One completion of a run may bring all the pages of a waiter.
         let most = if queue.has_runs() { 1 } else { usize::MAX };
         let wait_for = if completed.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
@@ -126,8 +126,8 @@ impl Dispatcher {
         let run_count = runs.len();
         let progress = started + completed.len() + run_count;
         self.installer.finish_all(completed);
-        if let Some((error, (in_line, sent))) = refused {
-            self.installer.give_up(in_line, sent, &Error::from_io("send reads", error));
+        if let Some((error, given_up)) = refused {
+            self.installer.give_up(given_up, &Error::from_io("send reads", error));
         }
         if run_count > 0 {
             self.scheduler.add_completed_runs(runs);
@@ -150,9 +150,17 @@ impl Dispatcher {
     pub(super) fn unload_run(&self) -> bool {
         let _fails = self.installer.failure().guard();
         let Some(run) = self.scheduler.next_completed_run() else { return false };
-        let (completed, unused) = run.unload(self.versions.frames().page_bytes());
-        self.installer.finish_all(completed);
-        self.versions.frame_waits().return_frames(unused);
+        match run {
+            CompletedPages::OfPool(run) => {
+                let (completed, unused) = run.unload(self.versions.frames().page_bytes());
+                self.installer.finish_all(completed);
+                self.versions.frame_waits().return_frames(unused);
+            }
+            CompletedPages::OfScan(read) => {
+                self.scheduler.note_finished(read.run().pages().len());
+                read.check(self.versions.file_codec());
+            }
+        }
         true
     }
 
@@ -163,23 +171,32 @@ impl Dispatcher {
         }
         let _fails = self.installer.failure().guard();
         let Some(mut queue) = self.scheduler.try_queue() else { return };
-        let mut completed = Vec::new();
-        self.start_staged(&mut queue, &mut completed);
+        let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        self.start_staged(&mut queue, (&mut completed, &mut runs));
         // If the kernel refuses, nothing is lost: the next thread that looks for unsent reads submits again or reports the error.
         self.scheduler.set_stuck(queue.submit().is_err());
         drop(queue);
         self.installer.finish_all(completed);
+        let ended = runs.len();
+        self.scheduler.add_completed_runs(runs);
+        for _ in 0..ended {
+            self.unload_run();
+        }
     }
 
     /// Gives frames to reads in line and sends them, as long as the device has free places. Returns how many operations
     /// were sent.
-    fn start_staged(&self, queue: &mut ReadQueue, completed: &mut Vec<CompletedRead>) -> usize {
+    fn start_staged(
+        &self,
+        queue: &mut ReadQueue,
+        (completed, runs): (&mut Vec<CompletedRead>, &mut Vec<CompletedPages>),
+    ) -> usize {
         self.scheduler.staged().line_up(queue);
         let page_bytes = self.versions.frames().page_bytes();
         let device = self.scheduler.device();
         let mut started = 0;
         let mut put_off = Vec::new();
-        while queue.in_line() > 0 && !queue.is_far_ahead() && device.enter() {
+        while queue.has_reads_in_line() && !queue.is_far_ahead() && device.enter() {
             let run = queue.next_run();
             let adjacent = queue.adjacent_blocks(run);
             let memory = adjacent.and_then(|blocks| self.evictor.run_for_read(blocks.min(CUT_AT_LEAST), blocks));
@@ -200,12 +217,7 @@ impl Dispatcher {
             };
             if matches!(sent, SendOutcome::InFlight) {
                 started += 1;
-                device.note_sent();
-                if started % SUBMIT_EVERY == 0 {
-                    // If the kernel refuses, nothing is lost: the pushed operations are still queued, and the reap that follows
-                    // submits them again or reports the error.
-                    let _ = queue.submit();
-                }
+                self.note_sent(queue, started);
                 continue;
             }
             device.leave();
@@ -216,9 +228,32 @@ impl Dispatcher {
             }
         }
         queue.put_first(put_off);
+        while queue.has_scan_to_send() && device.enter() {
+            match queue.send_for_scan(page_bytes, runs) {
+                SendOutcome::InFlight => {
+                    started += 1;
+                    self.note_sent(queue, started);
+                }
+                SendOutcome::Full => {
+                    device.leave();
+                    break;
+                }
+                SendOutcome::Refused | SendOutcome::Alone | SendOutcome::NoScratch(_) => device.leave(),
+            }
+        }
         self.scheduler.set_in_line(queue.in_line());
         // The last operations are not submitted yet: the caller reaps next, which submits them in the same system call.
         started
+    }
+
+    /// Notes an operation that was pushed, the number `started` of this round, and submits those pushed before now and then.
+    fn note_sent(&self, queue: &mut ReadQueue, started: usize) {
+        self.scheduler.device().note_sent();
+        if started.is_multiple_of(SUBMIT_EVERY) {
+            // If the kernel refuses, nothing is lost: the pushed operations are still queued, and the reap that follows
+            // submits them again or reports the error.
+            let _ = queue.submit();
+        }
     }
 
     /// Gives each of the first `run` reads in line a frame, until no frame is free. Returns how many of these reads

@@ -17,15 +17,14 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 
-use super::completed::{CompletedRead, CompletedRun, RunMemory};
-use super::scratch::Scratch;
+use super::completed::{CompletedPages, CompletedRead, CompletedRun, RunMemory};
+use super::scan_run::{ScanRead, ScanRun};
+use super::scratch::{GAP_BLOCKS, Scratch};
 use super::state::{Read, ReadState};
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
 use crate::error::Error;
 
-/// Most unrequested blocks between two requested blocks that are still read with one operation.
-const GAP_BLOCKS: u64 = 4;
 /// Share of a run's frames that may be filled by gaps between its pages, as a divisor. The frames of gaps are given
 /// back, but with more of them too many pages would be evicted.
 const GAPS_ONE_IN: usize = 4;
@@ -42,6 +41,8 @@ pub(super) struct ReadQueue {
     /// Reads that wait for a place at the device, each batch sorted by block. They get frames just before they are
     /// sent.
     line: VecDeque<Read>,
+    /// Runs of scans that wait for a place at the device.
+    scan_line: VecDeque<ScanRead>,
     /// The operations that were submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
@@ -52,6 +53,8 @@ pub(super) struct ReadQueue {
     /// sent.
     run_blocks: u64,
     run_blocks_max: u64,
+    /// Those of these blocks that are read for scans alone.
+    scan_blocks: u64,
     /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
     refusals: Refusals,
@@ -117,6 +120,20 @@ enum ReadOperation {
     Direct { reads: Vec<Read>, first_block: u64, first_frame: u32 },
     /// A read of several pages through scratch memory, with the first block and the unused rest of the buffer.
     Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
+    /// A read of a run for a scan alone.
+    Scan(ScanRead),
+}
+
+/// All reads that a queue gives up, because it accepts none any more.
+pub(super) struct GivenUp {
+    /// Reads that were in line.
+    pub(super) in_line: Vec<Read>,
+    /// Reads at the device, which keep their memory until the queue returns it.
+    pub(super) sent: Vec<ReadId>,
+    /// Runs of scans that were in line.
+    pub(super) scans_in_line: VecDeque<ScanRead>,
+    /// Runs of scans at the device.
+    pub(super) scans_sent: Vec<Arc<ScanRun>>,
 }
 
 /// The outcome of sending the next reads in line.
@@ -141,12 +158,14 @@ impl ReadQueue {
         Self {
             queue,
             line,
+            scan_line: VecDeque::new(),
             operations,
             tokens,
             scratch,
             direct: 0,
             run_blocks: 0,
             run_blocks_max,
+            scan_blocks: 0,
             refused,
             refusals,
             pace,
@@ -158,6 +177,12 @@ impl ReadQueue {
     #[cfg(test)]
     pub(super) fn run_blocks(&self) -> u64 {
         self.run_blocks
+    }
+
+    /// Returns the number of these blocks that are read for scans alone.
+    #[cfg(test)]
+    pub(super) fn scan_blocks(&self) -> u64 {
+        self.scan_blocks
     }
 
     /// Returns whether the device has enough read-ahead, and all reads in line are read-ahead: no operation missed their pages.
@@ -172,7 +197,19 @@ impl ReadQueue {
 
     /// Returns the number of reads in line for a place at the device.
     pub(super) fn in_line(&self) -> usize {
-        self.line.len()
+        self.line.len() + self.scan_line.len()
+    }
+
+    /// Returns whether reads for the pool are in line.
+    pub(super) fn has_reads_in_line(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Returns whether a run of a scan can be sent: the device has not enough read-ahead yet, or has little of scans, which so get on
+    /// beside read-ahead for the pool.
+    pub(super) fn has_scan_to_send(&self) -> bool {
+        let has_few = self.scan_blocks < self.run_blocks_max.div_ceil(2);
+        !self.scan_line.is_empty() && (has_few || self.run_blocks < self.run_blocks_max)
     }
 
     /// Returns the number of operations in the queue.
@@ -239,6 +276,11 @@ impl ReadQueue {
         self.line.append(staged);
     }
 
+    /// Moves staged runs of scans to the end of their line.
+    pub(super) fn line_up_for_scans(&mut self, staged: &mut Vec<ScanRead>) {
+        self.scan_line.extend(staged.drain(..));
+    }
+
     /// Returns how many reads at the front of the line can be sent as one operation.
     pub(super) fn next_run(&self) -> usize {
         let Some(first) = self.line.front() else { return 0 };
@@ -297,6 +339,33 @@ impl ReadQueue {
         self.put_back(reads, refused.error)
     }
 
+    /// Sends the first run of a scan in line. A run that the queue refuses for good is added to `ended`.
+    pub(super) fn send_for_scan(&mut self, page_bytes: usize, ended: &mut Vec<CompletedPages>) -> SendOutcome {
+        let Some(mut read) = self.scan_line.pop_front() else { return SendOutcome::Full };
+        let (offset, blocks) = (read.run().first_block() * page_bytes as u64, read.run().blocks());
+        let Some(buffer) = read.take_buffer() else {
+            ended.push(CompletedPages::OfScan(read));
+            return SendOutcome::Refused;
+        };
+        let token = self.token();
+        let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(buffer))) else {
+            self.run_blocks += blocks;
+            self.scan_blocks += blocks;
+            self.operations[token as usize] = Some(ReadOperation::Scan(read));
+            return SendOutcome::InFlight;
+        };
+        self.tokens.push(token);
+        read.put_buffer(read_buffer(refused.op.kind));
+        if refused.error.kind() == IoKind::Busy {
+            self.refused = Some(refused.error);
+            self.scan_line.push_front(read);
+            return SendOutcome::Full;
+        }
+        read.note_failed();
+        ended.push(CompletedPages::OfScan(read));
+        SendOutcome::Refused
+    }
+
     /// Sends as many of the first `count` reads in line as fit into the frames of `memory`, directly into these frames.
     /// Returns the outcome and the frames that are not needed.
     pub(super) fn send_direct(
@@ -350,7 +419,7 @@ impl ReadQueue {
         &mut self,
         wait_for: usize,
         completed: &mut Vec<CompletedRead>,
-        runs: &mut Vec<CompletedRun>,
+        runs: &mut Vec<CompletedPages>,
     ) -> (usize, nofault_io::error::Result<()>) {
         let mut done = std::mem::take(&mut self.done);
         let reaped = self.queue.reap(wait_for, &mut done);
@@ -376,35 +445,50 @@ impl ReadQueue {
         self.refusals.add().then_some(error)
     }
 
-    /// Removes all reads from the line and returns them, with the ids of the reads in flight. These keep their memory
-    /// until the queue returns it.
-    pub(super) fn give_up(&mut self) -> (Vec<Read>, Vec<ReadId>) {
-        let ids = |operation: &ReadOperation| match operation {
-            ReadOperation::One { read, .. } => vec![read.id],
-            ReadOperation::Direct { reads, .. } | ReadOperation::Run { reads, .. } => {
-                reads.iter().map(|read| read.id).collect()
+    /// Removes all reads from the lines and returns them, with what is in flight.
+    pub(super) fn give_up(&mut self) -> GivenUp {
+        let (mut sent, mut scans_sent) = (Vec::new(), Vec::new());
+        for operation in self.operations.iter().flatten() {
+            match operation {
+                ReadOperation::One { read, .. } => sent.push(read.id),
+                ReadOperation::Direct { reads, .. } | ReadOperation::Run { reads, .. } => {
+                    sent.extend(reads.iter().map(|read| read.id));
+                }
+                ReadOperation::Scan(read) => scans_sent.push(Arc::clone(read.run())),
             }
-        };
-        (self.take_line(), self.operations.iter().flatten().flat_map(ids).collect())
+        }
+        GivenUp { sent, scans_sent, ..self.take_lines() }
     }
 
-    /// Removes all reads from the line and returns them.
-    pub(super) fn take_line(&mut self) -> Vec<Read> {
-        in_state(self.line.drain(..).collect(), ReadState::Completed)
+    /// Removes all reads from the lines and returns them.
+    pub(super) fn take_lines(&mut self) -> GivenUp {
+        let in_line = in_state(self.line.drain(..).collect(), ReadState::Completed);
+        let scans_in_line = std::mem::take(&mut self.scan_line);
+        GivenUp { in_line, sent: Vec::new(), scans_in_line, scans_sent: Vec::new() }
     }
 
     /// Turns a completion of the queue into completed reads or a completed run.
-    fn take_over(&mut self, done: Completion, completed: &mut Vec<CompletedRead>, runs: &mut Vec<CompletedRun>) {
+    fn take_over(&mut self, done: Completion, completed: &mut Vec<CompletedRead>, runs: &mut Vec<CompletedPages>) {
         let error = done.result.as_ref().err().cloned();
         let (token, offset) = (done.op.token, done.op.offset_bytes);
         let Some(operation) = self.operations.get_mut(token as usize).and_then(Option::take) else { return };
         self.tokens.push(token);
-        if let ReadOperation::Direct { reads, first_block, .. } | ReadOperation::Run { reads, first_block, .. } =
-            &operation
-        {
-            self.run_blocks -= reads.last().map_or(0, |last| last.block() - first_block + 1);
-        }
+        self.run_blocks -= match &operation {
+            ReadOperation::One { .. } => 0,
+            ReadOperation::Direct { reads, first_block, .. } | ReadOperation::Run { reads, first_block, .. } => {
+                reads.last().map_or(0, |last| last.block() - first_block + 1)
+            }
+            ReadOperation::Scan(read) => read.run().blocks(),
+        };
         match operation {
+            ReadOperation::Scan(mut read) => {
+                self.scan_blocks -= read.run().blocks();
+                read.put_buffer(done.into_buffer());
+                if error.is_some() {
+                    read.note_failed();
+                }
+                runs.push(CompletedPages::OfScan(read));
+            }
             ReadOperation::One { read, frame } => {
                 let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
                 let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
@@ -415,7 +499,8 @@ impl ReadQueue {
                 let is_read = error.is_none();
                 let run = done.into_buffer().map(|buffer| OwnedRun::from_parts(first_frame, buffer));
                 let reads = in_state(reads, ReadState::Completed);
-                runs.push(CompletedRun { reads, first_block, memory: RunMemory::Frames { run, is_read } });
+                let memory = RunMemory::Frames { run, is_read };
+                runs.push(CompletedPages::OfPool(CompletedRun { reads, first_block, memory }));
             }
             ReadOperation::Run { reads, first_block, tail } => {
                 let reads = in_state(reads, ReadState::Completed);
@@ -426,7 +511,8 @@ impl ReadQueue {
                         None
                     }
                 };
-                runs.extend(CompletedRun::pieces_of(reads, first_block, bytes, &self.scratch));
+                let pieces = CompletedRun::pieces_of(reads, first_block, bytes, &self.scratch);
+                runs.extend(pieces.map(CompletedPages::OfPool));
             }
         }
     }

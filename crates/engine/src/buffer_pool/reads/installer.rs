@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::completed::{CompletedRead, RunBlock};
 use super::failure::Failure;
+use super::in_flight::GivenUp;
 use super::scheduler::Scheduler;
 use super::state::{Read, ReadState};
 use crate::buffer_pool::compressed_tier::Need;
@@ -208,7 +209,7 @@ impl Installer {
         error: Option<Error>,
         aftermath: &mut Aftermath,
     ) {
-        self.scheduler.note_finished();
+        self.scheduler.note_finished(1);
         match self.versions.pages().end_read(read.id, good, error, &mut aftermath.wake) {
             ReadEnd::Installed { frame, rejected } => {
                 read.advance(ReadState::Installed);
@@ -255,10 +256,11 @@ impl Installer {
         aftermath.again.extend(ids.into_iter().map(begin));
     }
 
-    /// Gives `error` to the waiters of all reads when the queue accepts no reads. `in_line` are the reads that were not
-    /// sent. `sent` are reads whose memory the queue still has: when they complete later, their frames are freed and
-    /// nothing else happens (see `shard`).
-    pub(super) fn give_up(&self, in_line: Vec<Read>, sent: Vec<ReadId>, error: &Error) {
+    /// Gives `error` to the waiters of all reads when the queue accepts no reads. When reads complete later whose memory the queue
+    /// still has, their frames are freed and nothing else happens (see `shard`). The runs of scans end without pages: the scans
+    /// request these as any other page, and receive the error then.
+    pub(super) fn give_up(&self, given_up: GivenUp, error: &Error) {
+        let GivenUp { in_line, sent, scans_in_line, scans_sent } = given_up;
         let failed = |mut read: Read| {
             let owned = read.frame.take();
             CompletedRead::in_frame(read, owned, Some(error.clone()))
@@ -267,6 +269,9 @@ impl Installer {
         let mut wake = Vec::new();
         sent.into_iter().for_each(|id| self.versions.pages().abandon_read(id, error, &mut wake));
         wake_all(wake);
+        self.scheduler.note_finished(scans_in_line.iter().map(|read| read.run().pages().len()).sum());
+        drop(scans_in_line);
+        scans_sent.iter().for_each(|run| run.fail());
     }
 
     /// Frees frames, repeats reads and wakes tasks after completed reads. The caller holds no lock.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::completed::CompletedRun;
+use super::completed::CompletedPages;
 use super::device::DevicePlaces;
 use super::in_flight::ReadQueue;
 use super::staged::StagedReads;
@@ -21,7 +21,7 @@ pub(crate) struct Scheduler {
     queue: Mutex<ReadQueue>,
     /// Completed runs with pages not installed yet. The thread that added a run installs its pages, and waiting threads
     /// help.
-    completed_runs: Mutex<VecDeque<CompletedRun>>,
+    completed_runs: Mutex<VecDeque<CompletedPages>>,
     /// Number of reads in line for the device, as noted by the thread that held the read queue last.
     in_line: AtomicUsize,
     /// Number of reads that were begun and have not ended.
@@ -133,18 +133,18 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn add_completed_runs(&self, runs: Vec<CompletedRun>) {
+    pub(super) fn add_completed_runs(&self, runs: Vec<CompletedPages>) {
         self.completed_runs.lock().unwrap_or_else(PoisonError::into_inner).extend(runs);
     }
 
-    pub(super) fn next_completed_run(&self) -> Option<CompletedRun> {
+    pub(super) fn next_completed_run(&self) -> Option<CompletedPages> {
         self.completed_runs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Counts one read as ended.
-    pub(super) fn note_finished(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.finished.fetch_add(1, Ordering::Relaxed);
+    /// Counts reads of so many pages as ended.
+    pub(super) fn note_finished(&self, count: usize) {
+        self.in_flight.fetch_sub(count, Ordering::Relaxed);
+        self.finished.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Returns the number of reads that were begun and have not ended.

@@ -6,10 +6,15 @@ use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 
 use crate::error::{Error, Result};
 
+/// Most unrequested blocks between two requested blocks that are still read with one operation.
+pub(super) const GAP_BLOCKS: u64 = 4;
 /// Most bytes of one run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Most runs that are in flight through scratch memory.
 const RUNS_MAX: usize = 32;
+/// Part of the frames' memory, as a divisor, and most bytes that scratch memory takes.
+pub(super) const SHARE: usize = 32;
+pub(super) const BYTES_MAX: usize = RUNS_MAX * RUN_BYTES_MAX;
 
 /// Buffers for operations that read several pages.
 pub(super) struct Scratch {
@@ -21,7 +26,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates the scratch memory for a pool of `frames` frames: about a sixteenth of their memory, and at most
+    /// Allocates the scratch memory for a pool of `frames` frames: its [share](SHARE) of their memory, and at most
     /// [`RUNS_MAX`] runs.
     ///
     /// # Errors
@@ -29,7 +34,7 @@ impl Scratch {
     pub(super) fn new(frames: usize, page_bytes: usize) -> Result<Self> {
         let run_blocks_max = (frames / 8).clamp(2, (RUN_BYTES_MAX / page_bytes).max(2));
         let run_bytes = (run_blocks_max * page_bytes).next_multiple_of(ALIGN_BYTES);
-        let count = (frames * page_bytes / 16 / run_bytes).clamp(1, RUNS_MAX);
+        let count = (frames * page_bytes / SHARE / run_bytes).clamp(1, RUNS_MAX);
         let memory = IoBuf::zeroed(run_bytes * count, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for reading runs", error))?;
         let region = memory.region().clone();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::in_flight::ReadQueue;
+use super::scan_run::ScanRead;
 use super::state::{Read, ReadState};
 use crate::format::PageId;
 
@@ -18,6 +19,8 @@ const LOOK_BACK: usize = 64;
 #[derive(Default)]
 pub(crate) struct StagedReads {
     reads: Mutex<VecDeque<Read>>,
+    /// Runs that scans read for themselves.
+    scans: Mutex<Vec<ScanRead>>,
     /// Number of times that the whole list was moved to the queue's line. Counted under the list's lock.
     lined_up: AtomicUsize,
 }
@@ -30,6 +33,15 @@ impl StagedReads {
     /// Stages reads: the next thread that locks the queue moves them to its line.
     pub(super) fn add(&self, reads: impl Iterator<Item = Read>) {
         self.lock().extend(reads.map(|read| read.into_state(ReadState::Staged)));
+    }
+
+    /// Stages runs of a scan, as [`StagedReads::add`] does.
+    pub(super) fn add_for_scan(&self, reads: Vec<ScanRead>) {
+        self.scans().extend(reads);
+    }
+
+    fn scans(&self) -> MutexGuard<'_, Vec<ScanRead>> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes back the staged read of a page, if it is among the [`LOOK_BACK`] latest staged reads.
@@ -51,11 +63,12 @@ impl StagedReads {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().is_empty() && self.scans().is_empty()
     }
 
     /// Moves all staged reads to the queue's line.
     pub(super) fn line_up(&self, queue: &mut ReadQueue) {
+        queue.line_up_for_scans(&mut self.scans());
         let mut reads = self.lock();
         if !reads.is_empty() {
             queue.line_up(&mut reads);

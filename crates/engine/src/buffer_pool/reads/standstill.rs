@@ -110,12 +110,12 @@ impl Standstill {
         if self.count_look(self.moves(), now)
             && let Some(mut queue) = self.scheduler.try_queue()
         {
-            let in_line = queue.take_line();
+            let in_line = queue.take_lines();
             self.scheduler.set_in_line(0);
             drop(queue);
             self.end();
             let error = self.no_frame();
-            self.installer.give_up(in_line, Vec::new(), &error);
+            self.installer.give_up(in_line, &error);
             self.versions.frame_waits().fail_all(&error);
         }
     }

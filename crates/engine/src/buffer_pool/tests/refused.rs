@@ -7,6 +7,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResul
 
 use super::trouble::DeafDisk;
 use super::*;
+use crate::pages::RangeScan as _;
 
 /// A disk that holds back the completions of reads at one offset, and delivers them one by one, the oldest first.
 #[derive(Debug)]
@@ -211,12 +212,13 @@ const REFUSALS: [(Refuse, &str); 2] = [
 ];
 
 /// Creates a pool with some pages on disk and a queue that refuses reads from now on.
-fn pool_that_is_refused(refuse: Refuse) -> (BufferPool, Vec<PageId>, Arc<AtomicBool>) {
+fn pool_that_is_refused(refuse: Refuse, frames: usize) -> (BufferPool, Vec<PageId>, Arc<AtomicBool>) {
     let world = SimWorld::new(1, SimOptions::calm());
     let refuses = Arc::new(AtomicBool::new(false));
     let disk = refuse(world.directory().create("data").unwrap(), Arc::clone(&refuses));
-    let pool = pool_with(&disk, &options(64));
+    let pool = pool_with(&disk, &options(frames));
     let pages = commit(&pool, 1, &[], &[10, 11, 12, 13], &[]).unwrap();
+    pool.set_visible(CommitSeq(1));
     evict_all(&pool);
     refuses.store(true, Ordering::Relaxed);
     (pool, pages, refuses)
@@ -238,7 +240,7 @@ fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     let stats = pool.stats();
     assert_eq!(
         (stats.frames_free, pool.reads.scheduler().in_flight()),
-        (64, 0),
+        (stats.frames, 0),
         "the late reads have ended and returned their frames"
     );
     for (page, wanted) in pages.iter().zip(10..) {
@@ -246,22 +248,27 @@ fn recovers(pool: &BufferPool, pages: &[PageId], refuses: &AtomicBool) {
     }
 }
 
+/// Polls a ticket, and submits reads, until the wait is over.
+fn poll_to_the_end(pool: &BufferPool, ticket: &mut Ticket) -> Result<()> {
+    let told = (0..60_000).find_map(|_| {
+        pool.submit();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        match ticket.poll(Waker::noop()) {
+            std::task::Poll::Ready(outcome) => Some(outcome),
+            std::task::Poll::Pending => None,
+        }
+    });
+    told.expect("the wait does not end")
+}
+
 #[test]
 fn tasks_get_an_error_when_the_queue_refuses_their_reads_again_and_again() {
     for (refuse, said) in REFUSALS {
-        let (pool, pages, refuses) = pool_that_is_refused(refuse);
+        let (pool, pages, refuses) = pool_that_is_refused(refuse, 64);
         for _ in 0..2 {
             let mut tickets = [ask_for(&pool, &pages[..1]), ask_for(&pool, &pages)];
             for ticket in &mut tickets {
-                let told = (0..60_000).find_map(|_| {
-                    pool.submit();
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                    match ticket.poll(Waker::noop()) {
-                        std::task::Poll::Ready(outcome) => Some(outcome),
-                        std::task::Poll::Pending => None,
-                    }
-                });
-                let error = told.expect("the wait does not end").unwrap_err();
+                let error = poll_to_the_end(&pool, ticket).unwrap_err();
                 assert!(error.to_string().contains(said), "{error}");
             }
         }
@@ -272,7 +279,7 @@ fn tasks_get_an_error_when_the_queue_refuses_their_reads_again_and_again() {
 #[test]
 fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
     for (refuse, said) in REFUSALS {
-        let (pool, pages, refuses) = pool_that_is_refused(refuse);
+        let (pool, pages, refuses) = pool_that_is_refused(refuse, 64);
         let threads = pool.start_background_threads(|_| {}).unwrap();
         // As long as a task waits, a thread of the pool takes completions.
         pool.reads.begin_task();
@@ -288,5 +295,25 @@ fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
         refuses.store(false, Ordering::Relaxed);
         drop(threads);
         recovers(&pool, &pages, &refuses);
+    }
+}
+
+#[test]
+fn a_scan_whose_runs_are_refused_does_not_wait_for_them_for_ever() {
+    for (refuse, _) in REFUSALS {
+        let (pool, pages, refuses) = pool_that_is_refused(refuse, 1100);
+        let snapshot = pool.snapshot();
+        let mut scan = pool.begin_range_scan();
+        scan.be_alone_from(0);
+        assert_eq!(scan.read(&mut pages.clone(), snapshot.seq()), pages.len());
+        let mut tickets: Vec<Ticket> = pages.iter().filter_map(|page| scan.request(*page)).collect();
+        assert_eq!(tickets.len(), pages.len());
+        for ticket in &mut tickets {
+            poll_to_the_end(&pool, ticket).unwrap();
+        }
+        assert!(scan.request(pages[0]).is_none() && scan.page(pages[0]).is_none());
+        drop((scan, snapshot, tickets));
+        recovers(&pool, &pages, &refuses);
+        assert!(!pool.reads.has_runs_of_scans(), "memory is lost");
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::blocking;
 use crate::db::Table;
 use crate::driver::block_on;
-use crate::settings::Settings;
+use crate::settings::{Compression, Settings};
 
 #[test]
 fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_before_it() {
@@ -90,4 +90,61 @@ fn a_short_scan_reads_few_long_values_that_it_does_not_return() {
     let mut limited = table.range(120_u32.to_be_bytes()..).limit(1);
     assert_eq!(limited.next().unwrap().unwrap().1.len(), 10_000);
     assert!(misses() - before < 8, "{} pages for the only value", misses() - before);
+}
+
+/// The value of a key in a table that is larger than the pool: in the leaf, beside it, or in pages of its own.
+fn value_of_size(key: u32, version: u8) -> Vec<u8> {
+    let lens = [20, 300, 40, 700, 100, 30, 3_000, 600];
+    vec![version.wrapping_add(key as u8); lens[key as usize % lens.len()]]
+}
+
+#[test]
+fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_snapshot_beside_writers() {
+    const KEYS: u32 = 110_000;
+    for seed in 0..3 {
+        let options = if seed != 1 { SimOptions::calm() } else { SimOptions::adversarial() };
+        let world = SimWorld::new(seed, options);
+        let directory: Arc<dyn Directory> = world.directory();
+        let settings = Settings {
+            cache_bytes: 40 << 20,
+            log_bytes: 4 << 20,
+            background_threads: false,
+            compression: if seed == 2 { Compression::Fast } else { Compression::None },
+            ..Settings::default()
+        };
+        let db = blocking::Db::create_in(&directory, &settings).unwrap();
+        let entries = (0..KEYS).map(|key| (key.to_be_bytes(), value_of_size(key, 0)));
+        db.create_table("t").unwrap().bulk_load(entries).unwrap();
+        drop(db);
+        let db = blocking::Db::open_in(&directory, &settings).unwrap();
+        let table = db.table("t").unwrap();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut range = table.range::<[u8; 4]>(..);
+        let mut next = |key: u32| {
+            let entry = if seed != 1 { range.next() } else { range.next_back() };
+            let (found, value) = entry.unwrap().unwrap();
+            assert_eq!(found, key.to_be_bytes(), "seed {seed}");
+            assert!(value == value_of_size(key, 0), "seed {seed}, key {key}: {} bytes of {}", value.len(), value[0]);
+        };
+        for at in 0..KEYS {
+            let key = if seed != 1 { at } else { KEYS - 1 - at };
+            next(key);
+            if random.u32(..100) == 0 {
+                // Changes entries that the scan has read ahead, or will read.
+                let changed = (key + random.u32(..500)) % KEYS;
+                table.put(changed.to_be_bytes(), value_of_size(changed, 9)).unwrap();
+            }
+            if random.u32(..5_000) == 0 {
+                db.checkpoint().unwrap();
+            }
+        }
+        let pool = db.stats().pool;
+        assert_eq!(pool.pages_compressed > 0, seed == 2);
+        assert!(pool.misses_for_scans > 2000, "seed {seed}: {pool:?}");
+        drop(range);
+        // A scan of changes looks at pages of the pool only.
+        let changes = db.snapshot().changes_since(&table, CommitSeq(0)).unwrap();
+        assert!(changes.count() > KEYS as usize, "seed {seed}");
+        assert_eq!(db.stats().pool.misses_for_scans, pool.misses_for_scans, "seed {seed}");
+    }
 }

@@ -1,0 +1,106 @@
+//! The pages that are read for one range scan alone ([`reads`](super::reads)), for as long as the scan needs them.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::reads::{Reads, ScanRun, ServedScan};
+use super::ticket::Ticket;
+use super::waiter::Waiter;
+use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+use crate::pages;
+
+/// Part of the frames, as a divisor, that a scan fills with its pages before it reads further pages for itself alone: the pages of a
+/// smaller table stay in the pool for the next scan.
+const FRAMES_FILLED_SHARE: usize = 2;
+/// Fewest bytes by which a scan must be able to read ahead for itself alone. With less, the pool's read-ahead is faster.
+const AHEAD_BYTES_MIN: usize = 512 << 10;
+
+/// A long range scan in progress: the completion thread works for it until this is dropped.
+pub(crate) struct RangeScan {
+    reads: Arc<Reads>,
+    /// Number of reads for the pool that the scan has queued, and from which on it reads for itself alone.
+    shared: usize,
+    alone_from: usize,
+    /// The pages that were read for the scan, and that it still needs: their runs, and their numbers there.
+    pages: FxHashMap<PageId, (Arc<ScanRun>, usize)>,
+    /// Pages that were used for this leaf, and for the leaf before.
+    used: Vec<PageId>,
+    used_before: Vec<PageId>,
+    _served: ServedScan,
+}
+
+impl RangeScan {
+    pub(super) fn new(reads: &Arc<Reads>) -> Self {
+        let frames = reads.versions().frames();
+        let is_possible = reads.pages_for_scan() * frames.page_bytes() >= AHEAD_BYTES_MIN;
+        Self {
+            reads: Arc::clone(reads),
+            shared: 0,
+            alone_from: if is_possible { frames.count() / FRAMES_FILLED_SHARE } else { usize::MAX },
+            pages: FxHashMap::default(),
+            used: Vec::new(),
+            used_before: Vec::new(),
+            _served: reads.begin_scan(),
+        }
+    }
+
+    /// Makes the scan read for itself alone once it has queued reads of so many pages for the pool.
+    #[cfg(test)]
+    pub(super) fn be_alone_from(&mut self, pages: usize) {
+        self.alone_from = pages;
+    }
+
+    /// Returns whether the scan reads pages for itself alone.
+    fn is_alone(&self) -> bool {
+        self.shared >= self.alone_from
+    }
+}
+
+impl pages::RangeScan<Ticket> for RangeScan {
+    fn ahead_max(&self, most: usize) -> usize {
+        if self.is_alone() { self.reads.pages_for_scan() } else { most }
+    }
+
+    fn read(&mut self, pages: &mut Vec<PageId>, at: CommitSeq) -> usize {
+        if !self.is_alone() {
+            return 0;
+        }
+        pages.retain(|page| !self.pages.contains_key(page));
+        let mut count = 0;
+        for run in self.reads.read_for_scan(pages, at) {
+            count += run.pages().len();
+            self.pages.extend(run.pages().enumerate().map(|(index, page)| (page, (Arc::clone(&run), index))));
+        }
+        count
+    }
+
+    fn note_shared(&mut self, count: usize) {
+        self.shared += count;
+    }
+
+    fn page(&self, id: PageId) -> Option<&[u8]> {
+        let (run, index) = self.pages.get(&id)?;
+        run.page(*index)?.get(HEADER_BYTES..)
+    }
+
+    fn request(&self, page: PageId) -> Option<Ticket> {
+        let (run, _) = self.pages.get(&page)?;
+        let waiter = Waiter::new();
+        run.add_waiter(&waiter, page).then(|| Ticket::without_pins(&self.reads, waiter))
+    }
+
+    fn note_used(&mut self, mut pages: Vec<PageId>) {
+        self.reads.versions().counters().hits.add(pages.len() as u64);
+        self.used.append(&mut pages);
+    }
+
+    fn pass_leaf(&mut self) {
+        std::mem::swap(&mut self.used, &mut self.used_before);
+        for page in self.used.drain(..) {
+            if !self.used_before.contains(&page) {
+                self.pages.remove(&page);
+            }
+        }
+    }
+}
