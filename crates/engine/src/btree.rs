@@ -464,14 +464,26 @@ impl Tree {
         direction: Direction,
         into: &mut Vec<PageId>,
     ) -> bool {
+        self.name_values_and_spread(pages, leaf, direction, into, &mut Vec::new())
+    }
+
+    /// Lists pages as [`Tree::name_values`] does, and adds those of values that a scan does not copy with its leaf to `spread` as well.
+    pub(crate) fn name_values_and_spread<P: Pages>(
+        &self,
+        pages: &P,
+        leaf: PageId,
+        direction: Direction,
+        into: &mut Vec<PageId>,
+        spread: &mut Vec<PageId>,
+    ) -> bool {
         let Ok(page) = pages.page(leaf) else { return false };
         // A damaged node is reported by the scan itself, if the scan reaches it.
         let Ok(node) = self.open(leaf, &page, Some(0)) else { return false };
         let is_outside = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_) | Cell::Spread(_)));
         if node.count() > 0 && (is_outside(0) || is_outside(node.count() - 1)) {
             match direction {
-                Direction::Forward => name_values(&node, 0..node.count(), into),
-                Direction::Reverse => name_values(&node, (0..node.count()).rev(), into),
+                Direction::Forward => name_values(&node, 0..node.count(), into, spread),
+                Direction::Reverse => name_values(&node, (0..node.count()).rev(), into, spread),
             }
         }
         true
@@ -481,7 +493,7 @@ impl Tree {
     pub(crate) fn name_all_values<P: Pages>(&self, pages: &P, leaf: PageId, into: &mut Vec<PageId>) -> Attempt<()> {
         let page = pages.page(leaf)?;
         let node = self.open(leaf, &page, Some(0))?;
-        name_values(&node, 0..node.count(), into);
+        name_values(&node, 0..node.count(), into, &mut Vec::new());
         Ok(())
     }
 
@@ -528,7 +540,12 @@ fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, mo
 }
 
 /// Lists the pages of values to which these cells of a leaf refer. Consecutive cells with the same page add it once.
-fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut Vec<PageId>) {
+fn name_values(
+    node: &Node<'_>,
+    indexes: impl Iterator<Item = usize>,
+    into: &mut Vec<PageId>,
+    spread: &mut Vec<PageId>,
+) {
     let mut name = |page: PageId| {
         if into.last() != Some(&page) {
             into.push(page);
@@ -537,7 +554,10 @@ fn name_values(node: &Node<'_>, indexes: impl Iterator<Item = usize>, into: &mut
     for index in indexes {
         match node.cell(index) {
             Ok(Cell::Packed(at)) => name(at.page),
-            Ok(Cell::Spread(to)) => to.pages().for_each(&mut name),
+            Ok(Cell::Spread(to)) => {
+                to.pages().for_each(&mut name);
+                spread.extend(to.pages());
+            }
             _ => {}
         }
     }

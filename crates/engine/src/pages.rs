@@ -174,6 +174,17 @@ pub(crate) trait Snapshot: Send + Sync + 'static {
     }
 }
 
+/// A page that was requested for one scan alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnPage<'a> {
+    /// Its body, in the version that the scan's snapshot shows.
+    Shown(&'a [u8]),
+    /// It is being read.
+    Coming,
+    /// It was not read well, or is not what the snapshot shows: the scan must look it up in the store.
+    Refused,
+}
+
 /// A long range scan under way. A store may read the pages of such a scan for this scan alone: they are then found here and not by a
 /// view. The methods of a store that never does are the default.
 pub(crate) trait RangeScan<T>: Send + Sync + 'static {
@@ -194,8 +205,8 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         let _ = count;
     }
 
-    /// Returns the body of a page that was read for the scan alone, in the version that its snapshot shows.
-    fn page(&self, id: PageId) -> Option<&[u8]> {
+    /// Returns what became of a page that was requested for the scan alone, if it was.
+    fn page(&self, id: PageId) -> Option<OwnPage<'_>> {
         let _ = id;
         None
     }
@@ -206,7 +217,7 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         None
     }
 
-    /// Notes that the scan has used pages. They are needed until the scan has passed the next leaf: neighbours share pages of values.
+    /// Notes that the scan has looked at pages of its own, refused ones among them. They are needed until the scan has passed the next leaf: neighbours share pages of values.
     fn note_used(&mut self, pages: Vec<PageId>) {
         let _ = pages;
     }

@@ -8,7 +8,7 @@ use super::reads::{Reads, ScanRun, ServedScan};
 use super::ticket::Ticket;
 use super::waiter::Waiter;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
-use crate::pages;
+use crate::pages::{self, OwnPage};
 
 /// Part of the frames, as a divisor, that a scan fills with its pages before it reads further pages for itself alone: the pages of a
 /// smaller table stay in the pool for the next scan.
@@ -22,6 +22,9 @@ pub(crate) struct RangeScan {
     /// Number of reads for the pool that the scan has queued, and from which on it reads for itself alone.
     shared: usize,
     alone_from: usize,
+    /// Number of pages that were last requested for the scan alone, and whether more had to be requested for the pool.
+    own: usize,
+    is_mostly_shared: bool,
     /// The pages that were read for the scan, and that it still needs: their runs, and their numbers there.
     pages: FxHashMap<PageId, (Arc<ScanRun>, usize)>,
     /// Pages that were used for this leaf, and for the leaf before.
@@ -38,6 +41,8 @@ impl RangeScan {
             reads: Arc::clone(reads),
             shared: 0,
             alone_from: if is_possible { frames.count() / FRAMES_FILLED_SHARE } else { usize::MAX },
+            own: 0,
+            is_mostly_shared: false,
             pages: FxHashMap::default(),
             used: Vec::new(),
             used_before: Vec::new(),
@@ -59,34 +64,51 @@ impl RangeScan {
 
 impl pages::RangeScan<Ticket> for RangeScan {
     fn ahead_max(&self, most: usize) -> usize {
-        if self.is_alone() { self.reads.pages_for_scan() } else { most }
+        if self.is_alone() && !self.is_mostly_shared { self.reads.pages_for_scan() } else { most }
     }
 
     fn read(&mut self, pages: &mut Vec<PageId>, at: CommitSeq) -> usize {
         if !self.is_alone() {
             return 0;
         }
-        pages.retain(|page| !self.pages.contains_key(page));
+        let mut refused = Vec::new();
+        pages.retain(|page| {
+            let own = self.page(*page);
+            refused.extend((own == Some(OwnPage::Refused)).then_some(*page));
+            own.is_none()
+        });
         let mut count = 0;
         for run in self.reads.read_for_scan(pages, at) {
             count += run.pages().len();
             self.pages.extend(run.pages().enumerate().map(|(index, page)| (page, (Arc::clone(&run), index))));
+        }
+        self.own = count;
+        for page in refused {
+            self.pages.remove(&page);
+            pages.push(page);
         }
         count
     }
 
     fn note_shared(&mut self, count: usize) {
         self.shared += count;
+        self.is_mostly_shared = count > std::mem::take(&mut self.own);
     }
 
-    fn page(&self, id: PageId) -> Option<&[u8]> {
+    fn page(&self, id: PageId) -> Option<OwnPage<'_>> {
         let (run, index) = self.pages.get(&id)?;
-        run.page(*index)?.get(HEADER_BYTES..)
+        let body = run.page(*index).and_then(|page| page.get(HEADER_BYTES..));
+        Some(match body {
+            Some(body) => OwnPage::Shown(body),
+            None if run.has_ended() => OwnPage::Refused,
+            None => OwnPage::Coming,
+        })
     }
 
     fn request(&self, page: PageId) -> Option<Ticket> {
         let (run, _) = self.pages.get(&page)?;
         let waiter = Waiter::new();
+        self.reads.failure().watch(&waiter);
         run.add_waiter(&waiter, page).then(|| Ticket::without_pins(&self.reads, waiter))
     }
 

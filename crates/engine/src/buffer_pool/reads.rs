@@ -261,7 +261,8 @@ impl Reads {
     }
 
     /// Queues reads of pages for one scan alone, whose snapshot shows commit `at` and was taken before. Returns the runs that it queued.
-    /// The other pages are left in `pages`: in memory, being read, too few in one place, or without memory for a run.
+    /// The other pages are left in `pages`: in memory, or with a block there, being read, too few in one place, or without memory for a
+    /// run.
     pub(super) fn read_for_scan(&self, pages: &mut Vec<PageId>, at: CommitSeq) -> Vec<Arc<ScanRun>> {
         if self.scan_memory.bytes() == 0 {
             return Vec::new();
@@ -270,7 +271,10 @@ impl Reads {
         pages.iter().for_each(|page| table.prefetch(*page));
         let mut on_disk = Vec::with_capacity(pages.len());
         pages.retain(|page| match table.entry(*page) {
-            Entry::OnDisk(place) => {
+            // A compressed page whose block is in memory already needs no read.
+            Entry::OnDisk(place)
+                if !place.is_compressed || table.tier().find(table.frames(), place.block).is_none() =>
+            {
                 on_disk.push((*page, place));
                 false
             }

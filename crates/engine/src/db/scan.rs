@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use self::long_values::{LongValues, named_pages};
 use self::read_ahead::ReadAhead;
 use self::view::ScanView;
@@ -412,20 +414,24 @@ impl<S: Store> Scan<S> {
                     if range_scan.is_some() {
                         // Reads complete in about this order: when the last page is in memory, it is worth making
                         // another attempt.
-                        read_ahead.queued += request_ahead(loader, range_scan, own.to_vec(), (at, *since));
-                        waits.extend(own.last().map(wait_for));
+                        read_ahead.queued +=
+                            request_ahead(loader, range_scan, (own.to_vec(), Vec::new()), (at, *since));
+                        let is_own =
+                            |page: &&PageId| range_scan.as_ref().is_some_and(|scan| scan.page(**page).is_some());
+                        waits.extend(own.last().filter(|page| !is_own(page)).map(wait_for));
                     } else {
                         waits = own.iter().map(wait_for).collect();
                     }
                     read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(chunk.own.len() + 1);
                 }
                 // Requests for later leaves go out in the same submission.
+                let mut shared = Vec::new();
                 let pages = {
                     let view = ScanView::<S>::new(loader.store().view(snapshot), range_scan.as_ref());
-                    let name = name_values(*tree, &view, *direction, *since);
+                    let name = name_values(*tree, &view, *direction, *since, &mut shared);
                     read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name)
                 };
-                read_ahead.queued += request_ahead(loader, range_scan, pages, (at, *since));
+                read_ahead.queued += request_ahead(loader, range_scan, (pages, shared), (at, *since));
             }
             waited = true;
             if let Some(mut ticket) = request_own::<S>(range_scan.as_ref(), &waits) {
@@ -448,13 +454,14 @@ impl<S: Store> Scan<S> {
             read_ahead.pages_a_leaf = read_ahead.pages_a_leaf.max(long_pages + 1);
         }
         if names_ahead {
+            let mut shared = Vec::new();
             let pages = {
                 let view = ScanView::<S>::new(loader.store().view(snapshot), range_scan.as_ref());
-                let name = name_values(*tree, &view, *direction, *since);
+                let name = name_values(*tree, &view, *direction, *since, &mut shared);
                 read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
-            if !pages.is_empty() {
-                read_ahead.queued += request_ahead(loader, range_scan, pages, (at, *since));
+            if !pages.is_empty() || !shared.is_empty() {
+                read_ahead.queued += request_ahead(loader, range_scan, (pages, shared), (at, *since));
                 // The device reads them while the caller processes this leaf.
                 loader.store().submit_soon();
             }
@@ -476,32 +483,45 @@ impl<S: Store> Scan<S> {
     }
 }
 
-/// Returns the function that lists the pages of values of a leaf that a scan needs.
+/// Returns the function that lists the pages of values of a leaf that a scan needs. It adds to `shared` those pages, the leaf among them, that
+/// the scan looks up in the store only.
 fn name_values<S: Store>(
     tree: Tree,
     view: &ScanView<'_, S>,
     direction: Direction,
     since: Option<CommitSeq>,
+    shared: &mut Vec<PageId>,
 ) -> impl FnMut(PageId, &mut Vec<PageId>) -> bool {
     move |leaf, into| match since {
-        None => tree.name_values(view, leaf, direction, into),
+        None => {
+            let is_there = tree.name_values_and_spread(view, leaf, direction, into, shared);
+            if !is_there && view.has_refused(leaf) {
+                shared.push(leaf);
+            }
+            is_there
+        }
         Some(since) => tree.name_changed_values(&view.shared, leaf, since, into),
     }
 }
 
-/// Queues reads of pages that the scan will need, for the scan alone where the store does that. Not for a scan of changes, which looks at
-/// pages of the store only. Returns how many reads it queued.
+/// Queues reads of pages that the scan will need, for the scan alone where the store does that, but for those of `shared`. Not for a scan of
+/// changes, which looks at pages of the store only. Returns how many reads it queued.
 fn request_ahead<S: Store>(
     loader: &Loader<S>,
     range_scan: &mut Option<S::RangeScan>,
-    mut pages: Vec<PageId>,
+    (mut pages, shared): (Vec<PageId>, Vec<PageId>),
     (at, since): (CommitSeq, Option<CommitSeq>),
 ) -> usize {
     let Some(scan) = range_scan.as_mut().filter(|_| since.is_none()) else { return loader.prefetch(&pages, at) };
+    if !shared.is_empty() {
+        let shared: FxHashSet<PageId> = shared.iter().copied().collect();
+        pages.retain(|page| !shared.contains(page));
+    }
     let own = scan.read(&mut pages, at);
-    let shared = loader.prefetch(&pages, at);
-    scan.note_shared(shared);
-    own + shared
+    pages.extend(shared);
+    let queued = loader.prefetch(&pages, at);
+    scan.note_shared(queued);
+    own + queued
 }
 
 /// Returns a ticket for the first of the missing pages that is being read for the scan alone.

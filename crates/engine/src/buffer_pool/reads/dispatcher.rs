@@ -107,13 +107,14 @@ impl Dispatcher {
     /// The queue's error, when the queue cannot be used any more.
     pub(super) fn work(&self, queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let _fails = self.installer.failure().guard();
-        // Released before the guard by a panic as well.
-        let mut queue = queue;
         let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        // Released before the guard by a panic as well, and before runs, whose end wakes tasks.
+        let mut queue = queue;
         let started = self.start_staged(&mut queue, (&mut completed, &mut runs));
         // One completion of a run may bring all the pages of a waiter.
         let most = if queue.has_runs() { 1 } else { usize::MAX };
-        let wait_for = if completed.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
+        let wait_for =
+            if completed.is_empty() && runs.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
         let (count, reaped) = queue.reap(wait_for, &mut completed, &mut runs);
         if let Some(pace) = queue.note_pace(count) {
             self.versions.pages().tier().note_pace(pace);
@@ -170,8 +171,8 @@ impl Dispatcher {
             return;
         }
         let _fails = self.installer.failure().guard();
-        let Some(mut queue) = self.scheduler.try_queue() else { return };
         let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        let Some(mut queue) = self.scheduler.try_queue() else { return };
         self.start_staged(&mut queue, (&mut completed, &mut runs));
         // If the kernel refuses, nothing is lost: the next thread that looks for unsent reads submits again or reports the error.
         self.scheduler.set_stuck(queue.submit().is_err());

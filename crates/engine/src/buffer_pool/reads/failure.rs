@@ -2,10 +2,11 @@
 //! pool, or any thread that has reads of others in its hands. It may have been about to complete any read, or to free any
 //! frame.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use crate::background::PanicWatch;
 use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::waiter::Waiter;
 use crate::error::{Error, ErrorKind};
 use crate::sync::wakers::wake_all;
 
@@ -13,6 +14,8 @@ use crate::sync::wakers::wake_all;
 pub(crate) struct Failure {
     versions: Arc<Versions>,
     error: OnceLock<Error>,
+    /// Waiters for runs of scans, which stand in no shard; some of them have gone.
+    scans: Mutex<Vec<Weak<Waiter>>>,
 }
 
 /// Fails all waits when a panic of the current thread drops it.
@@ -23,7 +26,7 @@ pub(super) struct FailsInPanic<'a> {
 
 impl Failure {
     pub(super) fn new(versions: &Arc<Versions>) -> Self {
-        Self { versions: Arc::clone(versions), error: OnceLock::new() }
+        Self { versions: Arc::clone(versions), error: OnceLock::new(), scans: Mutex::default() }
     }
 
     /// Returns the error with which all waits end, if there is one.
@@ -39,6 +42,19 @@ impl Failure {
         // after this call did.
         wake_all(self.versions.pages().fail_waiters(error));
         self.versions.frame_waits().fail_all(error);
+        let scans = std::mem::take(&mut *self.scans.lock().unwrap_or_else(PoisonError::into_inner));
+        wake_all(scans.iter().filter_map(Weak::upgrade).filter_map(|waiter| waiter.fail(error.clone())));
+    }
+
+    /// Has a waiter for a run of a scan fail with all others. Called before its ticket is polled, which finds an error from before.
+    pub(crate) fn watch(&self, waiter: &Arc<Waiter>) {
+        let mut scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        if scans.len() == scans.capacity() {
+            scans.retain(|waiter| waiter.strong_count() > 0);
+            let more = scans.len() + 8;
+            scans.reserve(more);
+        }
+        scans.push(Arc::downgrade(waiter));
     }
 
     /// Returns a guard for work on reads that others may wait for.

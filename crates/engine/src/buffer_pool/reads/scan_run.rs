@@ -4,10 +4,10 @@
 //! frames for them, to evict other pages, and to copy what was read. Such a scan keeps the runs as they were read, until it has
 //! returned their entries.
 //!
-//! Right because published pages never change. The page table named a location as that of the newest version; the read
-//! began after the scan had its snapshot. A page that is found there intact, of a commit that the snapshot shows, is the version that
-//! the snapshot shows, whatever becomes of the page and of its block from then on. A page for which this does not hold, because its
-//! block was used again before the device came to it, or because it is damaged, is read as any other page.
+//! Right because published pages never change. The page table named a location as that of the newest version, after the scan had its
+//! snapshot. A page that is found there intact, with the tag that the table named and of a commit that the snapshot shows, is the
+//! version that the snapshot shows, whatever becomes of the page and of its block from then on. A page for which this does not hold,
+//! because its block was used again before the device came to it, or because it is damaged, is read as any other page.
 //!
 //! Compressed pages are restored into memory of their own, by the thread that takes the run.
 

@@ -63,7 +63,8 @@ impl StagedReads {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty() && self.scans().is_empty()
+        let has_reads = !self.lock().is_empty();
+        !has_reads && self.scans().is_empty()
     }
 
     /// Moves all staged reads to the queue's line.

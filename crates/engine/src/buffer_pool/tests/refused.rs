@@ -7,7 +7,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResul
 
 use super::trouble::DeafDisk;
 use super::*;
-use crate::pages::RangeScan as _;
+use crate::pages::{OwnPage, RangeScan as _};
 
 /// A disk that holds back the completions of reads at one offset, and delivers them one by one, the oldest first.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ fn a_scan_whose_runs_are_refused_does_not_wait_for_them_for_ever() {
         for ticket in &mut tickets {
             poll_to_the_end(&pool, ticket).unwrap();
         }
-        assert!(scan.request(pages[0]).is_none() && scan.page(pages[0]).is_none());
+        assert!(scan.request(pages[0]).is_none() && scan.page(pages[0]) == Some(OwnPage::Refused));
         drop((scan, snapshot, tickets));
         recovers(&pool, &pages, &refuses);
         assert!(!pool.reads.has_runs_of_scans(), "memory is lost");

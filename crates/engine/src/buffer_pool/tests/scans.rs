@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::trouble::DeafDisk;
 use super::*;
-use crate::pages::RangeScan as _;
+use crate::pages::{OwnPage, RangeScan as _};
 
 const FRAMES: usize = 1100;
 
@@ -57,7 +57,10 @@ fn wait_for(scan: &RangeScan, pages: &[PageId]) {
 }
 
 fn value_in(scan: &RangeScan, page: PageId) -> Option<u64> {
-    scan.page(page).map(value)
+    match scan.page(page)? {
+        OwnPage::Shown(body) => Some(value(body)),
+        OwnPage::Coming | OwnPage::Refused => None,
+    }
 }
 
 #[test]
@@ -250,4 +253,45 @@ fn a_scan_gets_on_beside_more_read_ahead_for_the_pool_than_is_sent_at_a_time() {
     assert!(in_line > 100 && blocks_for_scans == 8, "{in_line} reads in line, {blocks_for_scans} blocks for scans");
     wait_for(&scan, &ids[..8]);
     assert_eq!(value_in(&scan, ids[0]), Some(0));
+}
+
+#[test]
+fn pages_that_are_not_what_the_snapshot_shows_are_read_through_the_pool_and_keep_no_memory() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
+    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let later: Vec<_> = ids[..8].iter().map(|page| (*page, 1000)).collect();
+    commit(&pool, 2, &later, &[], &[]).unwrap();
+    pool.set_visible(CommitSeq(2));
+    evict_all(&pool);
+    assert_eq!(scan.read(&mut ids[..8].to_vec(), snapshot.seq()), 8);
+    assert_eq!(scan.page(ids[0]), Some(OwnPage::Coming));
+    wait_for(&scan, &ids[..8]);
+    assert!(ids[..8].iter().all(|page| scan.page(*page) == Some(OwnPage::Refused)));
+    let mut again = ids[..4].to_vec();
+    assert_eq!((scan.read(&mut again, snapshot.seq()), again.len()), (0, 4), "the caller requests them");
+    assert_eq!(scan.page(ids[0]), None);
+    scan.note_used(ids[4..8].to_vec());
+    scan.pass_leaf();
+    scan.pass_leaf();
+    assert!(!pool.reads.has_runs_of_scans(), "all memory is free again");
+    let shown = run(&pool, || pool.view(&snapshot).page(ids[0]).map(value));
+    assert_eq!(shown.unwrap(), 0);
+}
+
+#[test]
+fn a_task_that_waits_for_a_run_gets_the_error_when_the_reads_of_others_have_panicked() {
+    let world = SimWorld::new(7, SimOptions::calm());
+    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
+    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    scan.read(&mut ids[..8].to_vec(), snapshot.seq());
+    let probe = wakers::Probe::new(|| false);
+    let mut tickets: Vec<Ticket> = (0..20).map(|_| scan.request(ids[3]).unwrap()).collect();
+    tickets.truncate(10);
+    for ticket in &mut tickets {
+        assert!(ticket.poll(&probe.waker()).is_pending());
+    }
+    pool.reads.failure().fail(&Error::new(ErrorKind::Bug, "a panic".to_owned()));
+    probe.check(&["wake"]);
+    assert!(tickets.iter_mut().all(|ticket| matches!(ticket.poll(Waker::noop()), std::task::Poll::Ready(Err(_)))));
 }

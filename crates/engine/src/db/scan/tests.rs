@@ -148,3 +148,24 @@ fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_s
         assert_eq!(db.stats().pool.misses_for_scans, pool.misses_for_scans, "seed {seed}");
     }
 }
+
+#[test]
+fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_pool() {
+    const KEYS: u32 = 8_000;
+    let world = SimWorld::new(11, SimOptions::calm());
+    let directory: Arc<dyn Directory> = world.directory();
+    let settings =
+        Settings { cache_bytes: 24 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() };
+    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let value = |key: u32| vec![key as u8; 10_000 + key as usize % 7];
+    db.create_table("t").unwrap().bulk_load((0..KEYS).map(|key| (key.to_be_bytes(), value(key)))).unwrap();
+    drop(db);
+    let db = blocking::Db::open_in(&directory, &settings).unwrap();
+    let mut key: u32 = 0;
+    for entry in db.table("t").unwrap().range::<&[u8]>(..) {
+        assert!(entry.unwrap() == (key.to_be_bytes().to_vec(), value(key)), "{key}");
+        key += 1;
+    }
+    let pool = db.stats().pool;
+    assert!(key == KEYS && pool.misses < pool.blocks_used * 11 / 10, "{pool:?}");
+}

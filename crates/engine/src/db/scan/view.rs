@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
 use crate::format::{Moment, PageId};
-use crate::pages::{Attempt, Pages, RangeScan as _, Store};
+use crate::pages::{Attempt, OwnPage, Pages, RangeScan as _, Store};
 
-/// The pages of a scan in one attempt. It notes which pages of the scan's own it has returned.
+/// The pages of a scan in one attempt. It notes which pages of the scan's own were asked for.
 pub(super) struct ScanView<'a, S: Store + 'a> {
     /// The pages that all readers share.
     pub(super) shared: S::View<'a>,
@@ -17,6 +17,11 @@ pub(super) struct ScanView<'a, S: Store + 'a> {
 impl<'a, S: Store> ScanView<'a, S> {
     pub(super) fn new(shared: S::View<'a>, own: Option<&'a S::RangeScan>) -> Self {
         Self { shared, own, used: RefCell::default() }
+    }
+
+    /// Returns whether a page of the scan's own cannot be used.
+    pub(super) fn has_refused(&self, id: PageId) -> bool {
+        self.own.and_then(|scan| scan.page(id)) == Some(OwnPage::Refused)
     }
 
     /// Returns the pages of the scan's own that were used.
@@ -55,9 +60,11 @@ impl<'a, S: Store + 'a> Pages for ScanView<'a, S> {
 
     #[inline]
     fn page(&self, id: PageId) -> Attempt<Self::Page<'_>> {
-        if let Some(body) = self.own.and_then(|scan| scan.page(id)) {
+        if let Some(own) = self.own.and_then(|scan| scan.page(id)) {
             self.used.borrow_mut().push(id);
-            return Ok(ScanPage::Own(body));
+            if let OwnPage::Shown(body) = own {
+                return Ok(ScanPage::Own(body));
+            }
         }
         self.shared.page(id).map(ScanPage::Shared)
     }
