@@ -10,9 +10,6 @@ use super::waiter::Waiter;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{self, OwnPage};
 
-/// Part of the frames, as a divisor, that a scan fills with its pages before it reads further pages for itself alone: the pages of a
-/// smaller table stay in the pool for the next scan.
-const FRAMES_FILLED_SHARE: usize = 2;
 /// Fewest bytes by which a scan must be able to read ahead for itself alone. With less, the pool's read-ahead is faster.
 const AHEAD_BYTES_MIN: usize = 512 << 10;
 
@@ -40,7 +37,8 @@ impl RangeScan {
         Self {
             reads: Arc::clone(reads),
             shared: 0,
-            alone_from: if is_possible { frames.count() / FRAMES_FILLED_SHARE } else { usize::MAX },
+            // The pages of a smaller table stay in the pool for the next scan.
+            alone_from: if is_possible { frames.count() } else { usize::MAX },
             own: 0,
             is_mostly_shared: false,
             pages: FxHashMap::default(),

@@ -105,7 +105,7 @@ pub struct PoolStats {
     pub hits: u64,
     /// Number of reads started because neither a page nor its block was in memory.
     pub misses: u64,
-    /// Number of `misses` for one scan alone. What a scan reads beyond half of the pool does not stay there: it would
+    /// Number of `misses` for one scan alone. What a scan reads beyond as much as the pool holds does not stay there: it would
     /// evict all others, and its own pages before the next scan.
     pub misses_for_scans: u64,
     /// Number of requests that joined a read already in progress.

@@ -100,7 +100,7 @@ fn value_of_size(key: u32, version: u8) -> Vec<u8> {
 
 #[test]
 fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_snapshot_beside_writers() {
-    const KEYS: u32 = 110_000;
+    const KEYS: u32 = 190_000;
     for seed in 0..3 {
         let options = if seed != 1 { SimOptions::calm() } else { SimOptions::adversarial() };
         let world = SimWorld::new(seed, options);
