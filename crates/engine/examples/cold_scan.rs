@@ -4,7 +4,7 @@
 //! `cargo run --release -p nofault --example cold_scan [FOLDER [MEGABYTES [CACHE_MEGABYTES [STATE [CALLER [BASELINE [ROUNDS]]]]]]]`: three
 //! scans of a table with 2,000 MB of random values of 1,000 bytes, and with a cache of 184 MB, without arguments. The folder is on the
 //! disk to be measured, by default the current folder. `STATE` is `fresh`, a bulk-loaded table (the default), or `rewritten`: a tenth of the
-//! values was put again, in random order. `CALLER` is `thread` (the default), or `task` on a runtime of one thread.
+//! values was put again, in random order. `CALLER` is `thread` (the default), or `task` on a runtime with a single thread.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first five arguments and prints `NUMBER MB/s`: the two run by
 //! turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the lowest and the highest.

@@ -28,7 +28,7 @@
 //! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks |
 //! | `reads` | the read path, from a miss to a resident page |
 //! | `ticket` | waits for pages and frames |
-//! | `range_scan` | the pages that were read for one scan alone |
+//! | `range_scan` | the private pages of a scan |
 //! | `background` | the optional background threads |
 //! | `store` | the pool as the store of a database's pages |
 //!

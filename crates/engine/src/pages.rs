@@ -174,14 +174,14 @@ pub(crate) trait Snapshot: Send + Sync + 'static {
     }
 }
 
-/// A page that was requested for one scan alone.
+/// A private page: requested for a single scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnPage<'a> {
     /// Its body, in the version that the scan's snapshot shows.
     Shown(&'a [u8]),
     /// It is being read.
     Coming,
-    /// It was not read well, or is not what the snapshot shows: the scan must look it up in the store.
+    /// The read failed, or brought a version that the snapshot does not show: the scan must look the page up in the store.
     Refused,
 }
 
@@ -200,12 +200,12 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         0
     }
 
-    /// Notes that the scan has queued so many reads of other pages.
+    /// Notes the number of reads that the scan has queued for the store.
     fn note_shared(&mut self, count: usize) {
         let _ = count;
     }
 
-    /// Returns what became of a page that was requested for the scan alone, if it was.
+    /// Returns the state of a private page; `None` if the page was not requested for the scan alone.
     fn page(&self, id: PageId) -> Option<OwnPage<'_>> {
         let _ = id;
         None
@@ -226,7 +226,7 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
     fn pass_leaf(&mut self) {}
 }
 
-/// For stores that read everything for all readers.
+/// For stores whose pages are all shared.
 impl<T> RangeScan<T> for () {}
 
 /// The storage of a database's pages.

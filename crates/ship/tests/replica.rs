@@ -69,7 +69,7 @@ fn copies(folder: &Path) -> usize {
     names.filter(|name| name.starts_with("copy-")).count()
 }
 
-/// Waits until the replica has removed all copies but the newest, which it does after it has told of that one's state.
+/// Waits until the replica has removed all copies but the newest. It tells of the newest copy's state before.
 async fn until_one_copy(folder: &Path) {
     while copies(folder) > 1 {
         tokio::time::sleep(Duration::from_millis(1)).await;

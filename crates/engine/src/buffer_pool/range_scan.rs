@@ -1,4 +1,4 @@
-//! The pages that are read for one range scan alone ([`reads`](super::reads)), for as long as the scan needs them.
+//! The private pages of a range scan: read for this scan ([`reads`](super::reads)), not installed in the pool, and kept while the scan needs them.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `state` | one read, its states, and the table of the legal transitions |
 //! | `scratch`, `device` | memory for runs; the places at the device |
-//! | `scan_memory`, `scan_run` | runs that are read for one scan alone, and their memory |
+//! | `scan_memory`, `scan_run` | private runs of scans, and their memory |
 //! | `completed` | reads that the device is done with |
 //! | `in_flight` | groups reads into operations, and holds them until they complete |
 //! | `staged` | reads that wait for a thread that sends them |
@@ -254,14 +254,14 @@ impl Reads {
         count
     }
 
-    /// Returns the number of pages that one scan can read for itself alone at a time, about.
+    /// Returns the number of private pages that a scan can request at a time, about.
     pub(super) fn pages_for_scan(&self) -> usize {
         let partial = SCAN_RUNS_PARTIAL * self.scan_memory.run_blocks_max();
         (self.scan_memory.bytes() / self.versions.frames().page_bytes()).saturating_sub(partial)
     }
 
-    /// Queues reads of pages for one scan alone, whose snapshot shows commit `at` and was taken before. Returns the runs that it queued.
-    /// The other pages are left in `pages`: in memory, or with a block there, being read, too few in one place, or without memory for a
+    /// Queues reads of private pages for a scan whose snapshot shows commit `at` and was taken before. Returns the queued runs.
+    /// Pages without a read are left in `pages`: in memory, or with a block there, being read, too few in one place, or without memory for a
     /// run.
     pub(super) fn read_for_scan(&self, pages: &mut Vec<PageId>, at: CommitSeq) -> Vec<Arc<ScanRun>> {
         if self.scan_memory.bytes() == 0 {

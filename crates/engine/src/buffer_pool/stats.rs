@@ -105,8 +105,8 @@ pub struct PoolStats {
     pub hits: u64,
     /// Number of reads started because neither a page nor its block was in memory.
     pub misses: u64,
-    /// Number of `misses` for one scan alone. What a scan reads beyond as much as the pool holds does not stay there: it would
-    /// evict all others, and its own pages before the next scan.
+    /// Number of `misses` for private pages of scans. Once a scan has read as many pages as the pool has frames, further pages do not
+    /// stay there: they would evict all pages, those of the scan as well, before the next scan.
     pub misses_for_scans: u64,
     /// Number of requests that joined a read already in progress.
     pub misses_joined: u64,

@@ -46,7 +46,8 @@ impl Failure {
         wake_all(scans.iter().filter_map(Weak::upgrade).filter_map(|waiter| waiter.fail(error.clone())));
     }
 
-    /// Has a waiter for a run of a scan fail with all others. Called before its ticket is polled, which finds an error from before.
+    /// Adds a waiter for a private run to the waiters that a panic fails. Called before the ticket is polled: the poll finds an earlier
+    /// error.
     pub(crate) fn watch(&self, waiter: &Arc<Waiter>) {
         let mut scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
         if scans.len() == scans.capacity() {

@@ -445,7 +445,7 @@ impl ReadQueue {
         self.refusals.add().then_some(error)
     }
 
-    /// Removes all reads from the lines and returns them, with what is in flight.
+    /// Removes all reads from the lines and returns them, with the ids and runs of the reads in flight.
     pub(super) fn give_up(&mut self) -> GivenUp {
         let (mut sent, mut scans_sent) = (Vec::new(), Vec::new());
         for operation in self.operations.iter().flatten() {

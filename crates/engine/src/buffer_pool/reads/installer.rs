@@ -257,8 +257,8 @@ impl Installer {
     }
 
     /// Gives `error` to the waiters of all reads when the queue accepts no reads. When reads complete later whose memory the queue
-    /// still has, their frames are freed and nothing else happens (see `shard`). The runs of scans end without pages: the scans
-    /// request these as any other page, and receive the error then.
+    /// still has, their frames are freed and their pages stay absent (see `shard`). Private runs end without pages: the scans
+    /// request these pages through the pool, and receive the error then.
     pub(super) fn give_up(&self, given_up: GivenUp, error: &Error) {
         let GivenUp { in_line, sent, scans_in_line, scans_sent } = given_up;
         let failed = |mut read: Read| {

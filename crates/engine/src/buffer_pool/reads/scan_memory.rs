@@ -1,7 +1,7 @@
-//! The memory of runs that are read for one scan alone: a region of which each run takes as much as it needs.
+//! The memory of private runs: a region from which each run takes the bytes that it needs.
 //!
 //! A scan keeps it until it has returned the entries of the run, for as long as its caller takes. So it is no part of the memory through
-//! which pages come into the pool, and nothing waits for it: where there is none, the scan reads through the pool.
+//! which pages come into the pool, and no read waits for it: a scan without it reads through the pool.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Part of the frames' memory, as a divisor, and most bytes of the region.
 pub(super) const SHARE: usize = 16;
 pub(super) const BYTES_MAX: usize = 16 << 20;
-/// Most bytes of one run. Longer operations are not faster.
+/// Most bytes of a run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 512 << 10;
 /// Number of the longest runs that the region of a small pool holds, and fewest blocks of such a run: below them there is no region.
 const RUNS_MIN: usize = 8;
@@ -27,11 +27,11 @@ pub(super) struct ScanMemory {
     run_blocks_max: usize,
 }
 
-/// Memory of one run. It is given back when this is dropped.
+/// The memory of a run. It is given back when this is dropped.
 pub(super) struct ScanBytes {
     /// The bytes of the blocks; `None` while the device has them.
     pub(super) buffer: Option<IoBuf>,
-    /// What follows them to the next aligned address.
+    /// The bytes behind the blocks, to the next aligned address.
     rest: Option<IoBuf>,
     memory: Arc<ScanMemory>,
 }
@@ -72,7 +72,7 @@ impl ScanMemory {
         let mut free = self.free();
         let at = free.partition_point(|other| other.address() < part.address());
         free.insert(at, part);
-        // With the part behind it, and then with the one before it.
+        // With the part behind it, and then with the part before it.
         for first in [at, at.wrapping_sub(1)] {
             if first < free.len() && first + 1 < free.len() {
                 let next = free.remove(first + 1);
@@ -88,7 +88,7 @@ impl ScanMemory {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the most blocks of one run; 0 where there is no region.
+    /// Returns the most blocks of a run; 0 where there is no region.
     pub(super) fn run_blocks_max(&self) -> usize {
         self.run_blocks_max
     }

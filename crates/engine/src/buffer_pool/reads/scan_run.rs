@@ -1,13 +1,13 @@
-//! Runs of pages that are read for one scan alone: checked, and not installed in the page table.
+//! Private runs: adjacent pages that are read for a single scan, checked, and not installed in the page table.
 //!
-//! A scan of a table that is larger than the pool cannot leave its pages there for the next scan, so it costs time for nothing to find
-//! frames for them, to evict other pages, and to copy what was read. Such a scan keeps the runs as they were read, until it has
+//! A scan of a table that is larger than the pool cannot leave its pages there for the next scan, so finding
+//! frames for them, evicting pages and copying bytes is wasted time. Such a scan keeps the runs as they were read, until it has
 //! returned their entries.
 //!
 //! Right because published pages never change. The page table named a location as that of the newest version, after the scan had its
 //! snapshot. A page that is found there intact, with the tag that the table named and of a commit that the snapshot shows, is the
-//! version that the snapshot shows, whatever becomes of the page and of its block from then on. A page for which this does not hold,
-//! because its block was used again before the device came to it, or because it is damaged, is read as any other page.
+//! version that the snapshot shows, whatever becomes of the page and of its block from then on. If this does not hold, because the block
+//! was used again before the device came to it, or because the page is damaged, the scan reads the page through the pool.
 //!
 //! Compressed pages are restored into memory of their own, by the thread that takes the run.
 
@@ -27,7 +27,7 @@ use crate::sync::wakers::wake_all;
 /// Fewest pages that are worth a run of their own: so many, or half of the most that a run can have.
 const PAGES_MIN: usize = 8;
 
-/// Returns whether two pages can be in one run, the first before the second.
+/// Returns whether two pages can be in the same run, the first before the second.
 fn lie_together((_, before): &(PageId, Location), (_, next): &(PageId, Location)) -> bool {
     let gap = next.block.0 - before.block.0;
     gap <= GAP_BLOCKS + 1 && (gap > 0 || next.is_compressed)
@@ -37,7 +37,7 @@ fn lie_together((_, before): &(PageId, Location), (_, next): &(PageId, Location)
 pub(crate) struct ScanRun {
     /// The pages, by block.
     pages: Vec<(PageId, Location)>,
-    /// Whether any page is compressed: then all are kept one behind the other, apart from what was read.
+    /// Whether any page is compressed: then the restored pages lie one behind another, apart from the blocks.
     is_packed: bool,
     page_bytes: usize,
     /// The commit that the scan's snapshot shows.
@@ -47,7 +47,7 @@ pub(crate) struct ScanRun {
     waiters: Mutex<Vec<Arc<Waiter>>>,
 }
 
-/// The bytes of a run, and for each of its pages whether it is what the scan's snapshot shows.
+/// The bytes of a run, and for each of its pages whether the bytes are the version that the scan's snapshot shows.
 struct CheckedRun {
     bytes: ScanBytes,
     is_shown: Vec<bool>,
@@ -55,7 +55,7 @@ struct CheckedRun {
 
 impl ScanRun {
     /// Divides pages, which this sorts by block, into runs of at most `blocks_max` blocks, and of nearly equal length where they lie
-    /// together. Returns the runs that are worth it, and adds the other pages to `rest`.
+    /// together. Returns the runs that are worth it, and adds the pages of shorter runs to `rest`.
     pub(super) fn divide(
         mut pages: Vec<(PageId, Location)>,
         blocks_max: usize,
@@ -67,7 +67,7 @@ impl ScanRun {
             let is_packed = group.iter().any(|(_, at)| at.is_compressed);
             let block = |at: usize| group[at].1.block.0;
             let blocks = (block(group.len() - 1) + 1 - block(0)) as usize;
-            // Of compressed pages, which take longer to restore than to read, as many as others would be.
+            // Compressed pages take longer to restore than to read, so their runs have no more pages than runs of plain pages.
             let length = if is_packed { blocks.max(group.len()) } else { blocks };
             let blocks_a_run = blocks.div_ceil(length.div_ceil(blocks_max)) as u64;
             let number = |at: &Location| (at.block.0 - block(0)) / blocks_a_run;
@@ -103,13 +103,13 @@ impl ScanRun {
         self.pages.last().map_or(0, |(_, at)| at.block.0 + 1 - self.first_block())
     }
 
-    /// Returns the bytes of memory that the run needs for what is read, and apart from that for its pages.
+    /// Returns the bytes of memory that the run needs for its blocks, and for restored pages.
     pub(super) fn memory_bytes(&self) -> (usize, Option<usize>) {
         let restored = self.is_packed.then_some(self.pages.len() * self.page_bytes);
         (self.blocks() as usize * self.page_bytes, restored)
     }
 
-    /// Returns where the block of a page lies in what was read.
+    /// Returns the place of a page's block among the bytes that the device read.
     fn block_range(&self, at: Location) -> Range<usize> {
         let from = (at.block.0 - self.first_block()) as usize * self.page_bytes;
         from..from + self.page_bytes
@@ -122,7 +122,7 @@ impl ScanRun {
         Some(if self.is_packed { from..from + self.page_bytes } else { self.block_range(*at) })
     }
 
-    /// Returns page number `index` of the run, with its header, if it was read and is what the scan's snapshot shows.
+    /// Returns page number `index` of the run, with its header, if it was read and is the version that the scan's snapshot shows.
     pub(crate) fn page(&self, index: usize) -> Option<&[u8]> {
         let run = self.outcome.get()?.as_ref().filter(|run| run.is_shown.get(index) == Some(&true))?;
         run.bytes.buffer.as_deref()?.get(self.page_range(index)?)
@@ -158,7 +158,7 @@ impl ScanRun {
         waiters.iter().filter_map(|waiter| waiter.read_over(None)).collect()
     }
 
-    /// Ends the read as failed: its pages are then read as any other page. The caller holds no lock.
+    /// Ends the read as failed: the scan reads its pages through the pool then. The caller holds no lock.
     pub(super) fn fail(&self) {
         wake_all(self.end(None));
     }

@@ -1,4 +1,4 @@
-//! Pages that are read for one scan alone.
+//! Private pages of scans.
 
 use std::task::Waker;
 
@@ -83,7 +83,7 @@ fn pages_of_a_scan_alone_are_found_there_until_the_leaf_after_theirs_and_take_no
     let stats = pool.stats();
     assert_eq!((stats.reads_in_flight, stats.frames_free, stats.misses_for_scans), (0, free, 8));
     assert!(pool.latest().page(ids[0]).is_err(), "not in the pool");
-    // The second leaf needs a page of the first one.
+    // The second leaf needs a page of the first leaf.
     scan.note_used(ids[..5].to_vec());
     scan.pass_leaf();
     assert_eq!(value_in(&scan, ids[0]), Some(0), "the next leaf may need it");
@@ -180,7 +180,7 @@ fn random_scans_beside_writers_find_what_their_snapshots_show_or_nothing() {
                 // The versions that it shows may be dropped.
                 drop(snapshot);
             }
-            // Reads may fail; then the commit is made with the next one.
+            // Reads may fail; then the next commit includes the changes.
             if commit(&pool, seq, &list, &[], &[]).is_ok() {
                 model.extend(sets);
             }

@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use crate::format::{Moment, PageId};
 use crate::pages::{Attempt, OwnPage, Pages, RangeScan as _, Store};
 
-/// The pages of a scan in one attempt. It notes which pages of the scan's own were asked for.
+/// The pages of a scan in one attempt. It notes the requested private pages.
 pub(super) struct ScanView<'a, S: Store + 'a> {
     /// The pages that all readers share.
     pub(super) shared: S::View<'a>,
