@@ -34,6 +34,21 @@ fn pool_with_values(disk: &Arc<dyn Disk>, pages: u64, value_of: fn(u64) -> u64) 
     (pool, ids)
 }
 
+/// Creates such a pool, a snapshot, and a scan that reads pages for itself alone.
+fn scan_of(seed: u64, pages: u64) -> (BufferPool, Vec<PageId>, Snapshot, RangeScan) {
+    let disk: Arc<dyn Disk> = SimWorld::new(seed, SimOptions::calm()).directory().create("data").unwrap();
+    let (pool, ids) = pool_of(&disk, pages);
+    let (snapshot, scan) = (pool.snapshot(), scan_alone(&pool));
+    (pool, ids, snapshot, scan)
+}
+
+/// Publishes commit `seq`, which sets and allocates pages as [`commit`] does, and writes and evicts all pages.
+fn write(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64]) {
+    commit(pool, seq, sets, new, &[]).unwrap();
+    pool.set_visible(CommitSeq(seq));
+    evict_all(pool);
+}
+
 fn evict_all(pool: &BufferPool) {
     for _ in 0..100 {
         pool.evictor.free_frames(64);
@@ -65,9 +80,7 @@ fn value_in(scan: &RangeScan, page: PageId) -> Option<u64> {
 
 #[test]
 fn pages_of_a_scan_alone_are_found_there_until_the_leaf_after_theirs_and_take_no_frame() {
-    let world = SimWorld::new(1, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 200);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(1, 200);
     assert_eq!(scan.ahead_max(9999), pool.reads.pages_for_scan());
     let free = pool.stats().frames_free;
     let mut pages = ids[..8].to_vec();
@@ -96,9 +109,7 @@ fn pages_of_a_scan_alone_are_found_there_until_the_leaf_after_theirs_and_take_no
 
 #[test]
 fn a_scan_reads_through_the_pool_until_it_has_filled_half_of_it_and_where_its_memory_is_in_use() {
-    let world = SimWorld::new(2, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 700);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(2, 700);
     scan.be_alone_from(FRAMES / 2);
     scan.note_shared(FRAMES / 2 - 1);
     let mut first = ids[..FRAMES / 2].to_vec();
@@ -121,21 +132,15 @@ fn a_scan_reads_through_the_pool_until_it_has_filled_half_of_it_and_where_its_me
 
 #[test]
 fn a_block_that_is_used_again_before_it_is_read_is_not_taken_for_the_page_of_the_scan() {
-    let world = SimWorld::new(3, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(3, 100);
     let mut pages = ids[..8].to_vec();
     assert_eq!(scan.read(&mut pages, snapshot.seq()), 8);
     // The reads are staged and not sent. Meanwhile the pages are changed, and their blocks are used again.
     drop(snapshot);
     let later: Vec<_> = ids[..4].iter().map(|page| (*page, 1000 + page.0)).collect();
-    commit(&pool, 2, &later, &[], &[]).unwrap();
-    pool.set_visible(CommitSeq(2));
-    evict_all(&pool);
+    write(&pool, 2, &later, &[]);
     release_blocks(&pool);
-    commit(&pool, 3, &[], &(2000..2050).collect::<Vec<_>>(), &[]).unwrap();
-    pool.set_visible(CommitSeq(3));
-    evict_all(&pool);
+    write(&pool, 3, &[], &(2000..2050).collect::<Vec<_>>());
     wait_for(&scan, &ids[..8]);
     let found: Vec<_> = ids[..8].iter().map(|page| value_in(&scan, *page)).collect();
     assert!(found.iter().zip(0..).all(|(found, first)| found.is_none_or(|found| found == first)), "{found:?}");
@@ -216,9 +221,7 @@ fn random_scans_beside_writers_find_what_their_snapshots_show_or_nothing() {
 
 #[test]
 fn a_task_that_waits_for_a_run_is_woken_when_it_has_arrived() {
-    let world = SimWorld::new(4, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(4, 100);
     scan.read(&mut ids[..8].to_vec(), snapshot.seq());
     let queue_is_locked = {
         let pool = pool.clone();
@@ -257,13 +260,9 @@ fn a_scan_gets_on_beside_more_read_ahead_for_the_pool_than_is_sent_at_a_time() {
 
 #[test]
 fn pages_that_are_not_what_the_snapshot_shows_are_read_through_the_pool_and_keep_no_memory() {
-    let world = SimWorld::new(6, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(6, 100);
     let later: Vec<_> = ids[..8].iter().map(|page| (*page, 1000)).collect();
-    commit(&pool, 2, &later, &[], &[]).unwrap();
-    pool.set_visible(CommitSeq(2));
-    evict_all(&pool);
+    write(&pool, 2, &later, &[]);
     assert_eq!(scan.read(&mut ids[..8].to_vec(), snapshot.seq()), 8);
     assert_eq!(scan.page(ids[0]), Some(OwnPage::Coming));
     wait_for(&scan, &ids[..8]);
@@ -281,9 +280,7 @@ fn pages_that_are_not_what_the_snapshot_shows_are_read_through_the_pool_and_keep
 
 #[test]
 fn a_task_that_waits_for_a_run_gets_the_error_when_the_reads_of_others_have_panicked() {
-    let world = SimWorld::new(7, SimOptions::calm());
-    let (pool, ids) = pool_of(&(world.directory().create("data").unwrap() as Arc<dyn Disk>), 100);
-    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let (pool, ids, snapshot, mut scan) = scan_of(7, 100);
     scan.read(&mut ids[..8].to_vec(), snapshot.seq());
     let probe = wakers::Probe::new(|| false);
     let mut tickets: Vec<Ticket> = (0..20).map(|_| scan.request(ids[3]).unwrap()).collect();
