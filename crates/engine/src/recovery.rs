@@ -21,7 +21,7 @@ use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, READERS, STRIPES};
 use crate::blocks::{BlockReader, read_once};
-use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions};
+use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions, SCAN_BYTES_MIN};
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Progress;
@@ -377,6 +377,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         file_id: superblock.file_id,
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
+        scan_bytes_min: SCAN_BYTES_MIN,
         registers_frames: true,
         evicts_table: settings.evicts_table(),
         tier: settings.tier(),

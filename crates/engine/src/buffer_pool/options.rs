@@ -18,6 +18,8 @@ pub(crate) struct PoolOptions {
     pub(crate) snapshot_bytes_max: u64,
     /// Most read operations that are at the device at a time.
     pub(crate) reads_in_flight_max: usize,
+    /// Fewest bytes of memory for private runs of scans: a smaller pool has none.
+    pub(crate) scan_bytes_min: usize,
     /// Whether the frames are registered with the kernel, which reads into them at a little less cost then, and gives all of them memory at
     /// once.
     pub(crate) registers_frames: bool,

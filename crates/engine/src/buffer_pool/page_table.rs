@@ -182,9 +182,7 @@ impl PageTable {
                 }
             }
         };
-        if let Some(state) = self.words.state(self.words.leaf_of(page)) {
-            state.touch();
-        }
+        self.words.touch_leaf_of(page);
         if let (Some(waiter), Some(load)) = (waiter, shard.load(page, at.block)) {
             waiter.expect_read(page);
             load.add_waiter(Arc::clone(waiter));

@@ -10,9 +10,6 @@ use super::waiter::Waiter;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
 use crate::pages::{self, OwnPage};
 
-/// Fewest bytes by which a scan must be able to read ahead for itself alone. With less, the pool's read-ahead is faster.
-const AHEAD_BYTES_MIN: usize = 512 << 10;
-
 /// A long range scan in progress: the completion thread works for it until this is dropped.
 pub(crate) struct RangeScan {
     reads: Arc<Reads>,
@@ -33,12 +30,11 @@ pub(crate) struct RangeScan {
 impl RangeScan {
     pub(super) fn new(reads: &Arc<Reads>) -> Self {
         let frames = reads.versions().frames();
-        let is_possible = reads.pages_for_scan() * frames.page_bytes() >= AHEAD_BYTES_MIN;
         Self {
             reads: Arc::clone(reads),
             shared: 0,
             // The pages of a smaller table stay in the pool for the next scan.
-            alone_from: if is_possible { frames.count() } else { usize::MAX },
+            alone_from: if reads.pages_for_scan() > 0 { frames.count() } else { usize::MAX },
             own: 0,
             is_mostly_shared: false,
             pages: FxHashMap::default(),

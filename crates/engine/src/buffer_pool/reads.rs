@@ -65,6 +65,7 @@ use self::failure::Failure;
 use self::in_flight::ReadQueue;
 use self::installer::Installer;
 use self::restorer::Restorer;
+pub(crate) use self::scan_memory::SCAN_BYTES_MIN;
 use self::scan_memory::{ScanBytes, ScanMemory};
 use self::scan_run::ScanRead;
 pub(super) use self::scan_run::ScanRun;
@@ -94,9 +95,15 @@ const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Number of a scan's runs, about, that are partly used up.
 const SCAN_RUNS_PARTIAL: usize = 3;
-/// Bytes of memory for runs beside the frames: parts of a page for each frame, as divisors, and the most of it in all.
-pub(super) const RUN_MEMORY_SHARES: [usize; 2] = [scratch::SHARE, scan_memory::SHARE];
+/// Most bytes of memory for runs beside the frames.
 pub(super) const RUN_MEMORY_BYTES_MAX: usize = scratch::BYTES_MAX + scan_memory::BYTES_MAX;
+
+/// Returns the bytes of memory for runs that a pool of `frames` frames has for each of them, if it is not large.
+pub(super) fn run_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
+    let has_scan_memory = frames * (page_bytes / scan_memory::SHARE) as u64 >= scan_bytes_min as u64;
+    (page_bytes / scratch::SHARE + if has_scan_memory { page_bytes / scan_memory::SHARE } else { 0 }) as u64
+}
+
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
 const COMPLETIONS_AT_ONCE: usize = 4;
 /// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
@@ -147,7 +154,7 @@ impl Reads {
     ) -> Result<Self> {
         let (frames, at_device_max) = (versions.frames(), options.reads_in_flight_max.max(1));
         let scratch = Arc::new(Scratch::new(frames.count(), frames.page_bytes())?);
-        let scan_memory = Arc::new(ScanMemory::new(frames.count(), frames.page_bytes())?);
+        let scan_memory = Arc::new(ScanMemory::new(frames.count(), frames.page_bytes(), options.scan_bytes_min)?);
         let mut registered = Vec::new();
         if options.registers_frames {
             registered.extend([frames.region().clone(), scratch.region().clone()]);
@@ -275,6 +282,7 @@ impl Reads {
             Entry::OnDisk(place)
                 if !place.is_compressed || table.tier().find(table.frames(), place.block).is_none() =>
             {
+                table.words().0.touch_leaf_of(*page);
                 on_disk.push((*page, place));
                 false
             }

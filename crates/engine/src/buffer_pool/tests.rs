@@ -42,12 +42,14 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> B
 
 fn options(frames: usize) -> PoolOptions {
     PoolOptions {
-        cache_bytes: frames as u64 * frame_memory_bytes(PAGE) + LoadedTable::new(PAGE, 1 << 30).memory_bytes(),
+        cache_bytes: frames as u64 * frame_memory_bytes(frames as u64, PAGE, 0)
+            + LoadedTable::new(PAGE, 1 << 30).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,
         snapshot_bytes_max: u64::MAX,
         reads_in_flight_max: 128,
+        scan_bytes_min: 0,
         registers_frames: true,
         evicts_table: false,
         tier: crate::settings::TierUse::Always,

@@ -221,6 +221,13 @@ impl WordArray {
         state.count_held(before & HELD != 0, word & HELD != 0);
     }
 
+    /// Notes that the leaf with the entry of a page is in use, if it is in memory.
+    pub(super) fn touch_leaf_of(&self, page: PageId) {
+        if let Some(state) = self.state(self.leaf_of(page)) {
+            state.touch();
+        }
+    }
+
     /// Returns the state of a leaf that is in memory.
     pub(super) fn state(&self, leaf: u64) -> Option<&SlotState> {
         self.slots.state(self.slot(leaf)?)

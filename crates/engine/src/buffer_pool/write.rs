@@ -449,6 +449,7 @@ mod tests {
             file_id: 7,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 8,
+            scan_bytes_min: 0,
             registers_frames: true,
             evicts_table: false,
             tier: TierUse::Judged,

@@ -339,11 +339,13 @@ impl ReadQueue {
         self.put_back(reads, refused.error)
     }
 
-    /// Sends the first run of a scan in line. A run that the queue refuses for good is added to `ended`.
+    /// Sends the first run of a scan in line. A run that the queue refuses for good, or whose scan has ended, is added to `ended`.
     pub(super) fn send_for_scan(&mut self, page_bytes: usize, ended: &mut Vec<CompletedPages>) -> SendOutcome {
         let Some(mut read) = self.scan_line.pop_front() else { return SendOutcome::Full };
         let (offset, blocks) = (read.run().first_block() * page_bytes as u64, read.run().blocks());
-        let Some(buffer) = read.take_buffer() else {
+        let buffer = if read.is_wanted() { read.take_buffer() } else { None };
+        let Some(buffer) = buffer else {
+            read.note_failed();
             ended.push(CompletedPages::OfScan(read));
             return SendOutcome::Refused;
         };

@@ -14,7 +14,9 @@ pub(super) const SHARE: usize = 16;
 pub(super) const BYTES_MAX: usize = 16 << 20;
 /// Most bytes of a run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 512 << 10;
-/// Number of the longest runs that the region of a small pool holds, and fewest blocks of such a run: below them there is no region.
+/// Fewest bytes of a region with which a scan reads as far ahead as it must for the completion thread to work for it.
+pub(crate) const SCAN_BYTES_MIN: usize = 832 << 10;
+/// Number of the longest runs that a small region holds, and fewest blocks of such a run.
 const RUNS_MIN: usize = 8;
 const RUN_BLOCKS_MIN: usize = 4;
 
@@ -37,14 +39,14 @@ pub(super) struct ScanBytes {
 }
 
 impl ScanMemory {
-    /// Allocates the region for a pool of `frames` frames.
+    /// Allocates the region for a pool of `frames` frames. There is none with fewer than `bytes_min` bytes.
     ///
     /// # Errors
     /// `NoSpace` when the system has no memory.
-    pub(super) fn new(frames: usize, page_bytes: usize) -> Result<Self> {
+    pub(super) fn new(frames: usize, page_bytes: usize, bytes_min: usize) -> Result<Self> {
         let bytes = (frames * page_bytes / SHARE).min(BYTES_MAX) / ALIGN_BYTES * ALIGN_BYTES;
         let run_blocks_max = (bytes / RUNS_MIN).min(RUN_BYTES_MAX) / page_bytes;
-        if run_blocks_max < RUN_BLOCKS_MIN {
+        if bytes < bytes_min || run_blocks_max < RUN_BLOCKS_MIN {
             return Ok(Self { free: Mutex::default(), region: None, bytes: 0, run_blocks_max: 0 });
         }
         let memory = IoBuf::zeroed(bytes, PageKind::Huge)
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn runs_take_what_they_need_and_the_parts_are_one_again_afterwards() {
         for page_bytes in [512, 4096] {
-            let memory = Arc::new(ScanMemory::new((4 << 20) / page_bytes, page_bytes).unwrap());
+            let memory = Arc::new(ScanMemory::new((4 << 20) / page_bytes, page_bytes, 0).unwrap());
             assert_eq!((memory.bytes(), memory.run_blocks_max()), (256 << 10, (32 << 10) / page_bytes));
             let mut random = fastrand::Rng::with_seed(7);
             let (mut taken, mut refused) = (Vec::<ScanBytes>::new(), 0);
@@ -159,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_small_pool_has_no_memory_for_scans_and_a_large_one_no_more_than_the_most() {
-        let small = ScanMemory::new(100, 4096).unwrap();
+        let small = ScanMemory::new(3_300, 4096, SCAN_BYTES_MIN).unwrap();
         assert_eq!((small.bytes(), small.run_blocks_max(), small.region().is_none()), (0, 0, true));
         assert!(Arc::new(small).take(4096).is_none());
-        assert_eq!(ScanMemory::new(1 << 20, 4096).unwrap().bytes(), BYTES_MAX);
+        assert_eq!(ScanMemory::new(1 << 20, 4096, SCAN_BYTES_MIN).unwrap().bytes(), BYTES_MAX);
     }
 }

@@ -181,6 +181,11 @@ impl ScanRead {
         &self.run
     }
 
+    /// Returns whether the scan still has the run.
+    pub(super) fn is_wanted(&self) -> bool {
+        Arc::strong_count(&self.run) > 1
+    }
+
     /// Takes the buffer into which the device reads, until [`ScanRead::put_buffer`].
     pub(super) fn take_buffer(&mut self) -> Option<IoBuf> {
         self.memory.as_mut()?.0.buffer.take()

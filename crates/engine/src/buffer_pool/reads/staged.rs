@@ -69,12 +69,14 @@ impl StagedReads {
 
     /// Moves all staged reads to the queue's line.
     pub(super) fn line_up(&self, queue: &mut ReadQueue) {
-        queue.line_up_for_scans(&mut self.scans());
         let mut reads = self.lock();
         if !reads.is_empty() {
             queue.line_up(&mut reads);
             self.lined_up.fetch_add(1, Ordering::Relaxed);
         }
+        drop(reads);
+        // After the count: a run that was staged before the count is lined up here.
+        queue.line_up_for_scans(&mut self.scans());
     }
 
     /// Returns how often the whole list was moved to the queue's line.

@@ -345,6 +345,7 @@ mod threads {
             file_id: 1,
             snapshot_bytes_max: u64::MAX,
             reads_in_flight_max: 128,
+            scan_bytes_min: 0,
             registers_frames: true,
             evicts_table: false,
             tier: crate::settings::TierUse::Judged,
