@@ -241,6 +241,14 @@ impl Shrinker {
         Ok(given_back)
     }
 
+    /// Cuts the free end of the file after the last checkpoint, where an idle database would be made shorter. No page is moved: closing must
+    /// not take long. After an error the file is as long as it was.
+    pub(crate) fn cut_before_closing(&self) {
+        if self.is_due(true) {
+            let _ = self.cut();
+        }
+    }
+
     /// Returns whether so much of the file would be given back that it is worth the work. While the database is in use
     /// (not `is_idle`), blocks that wait for a checkpoint to be free count as used: others will wait soon.
     pub(crate) fn is_due(&self, is_idle: bool) -> bool {

@@ -250,7 +250,7 @@ impl Owner {
     pub(super) fn close(mut self) -> Result<()> {
         self.closed.happen();
         match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(threads) => end_threads(threads, &self.checkpointer),
+            Some(threads) => end_threads(threads, &self.checkpointer, &self.shrinker),
             None => self.save().inspect(|()| self.checkpointer.shrink_log()),
         }
     }
@@ -364,7 +364,7 @@ impl Drop for Owner {
         };
         let is_own_thread = background::is_here();
         if *self.last_may_wait.get_mut() && !is_own_thread {
-            let _ = end_threads(threads, &self.checkpointer);
+            let _ = end_threads(threads, &self.checkpointer, &self.shrinker);
             return;
         }
         if !is_own_thread && self.refuse_read_only().is_ok() {
@@ -377,10 +377,10 @@ impl Drop for Owner {
         // all the lock: no other process may open files that are still written to.
         let stays_open = self.locks.as_ref().map(|locks| locks.opening.stays_open());
         let left = ManuallyDrop::new((threads, self.locks.take()));
-        let checkpointer = Arc::clone(&self.checkpointer);
+        let (checkpointer, shrinker) = (Arc::clone(&self.checkpointer), Arc::clone(&self.shrinker));
         let close = move || {
             let (threads, locks) = ManuallyDrop::into_inner(left);
-            let _ = end_threads(threads, &checkpointer);
+            let _ = end_threads(threads, &checkpointer, &shrinker);
             drop(locks);
         };
         if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
@@ -398,10 +398,11 @@ impl Drop for Owner {
 ///
 /// # Errors
 /// The error of the checkpoint. The threads end all the same.
-fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
+fn end_threads(threads: Threads, checkpointer: &Checkpointer, shrinker: &Shrinker) -> Result<()> {
     let Threads { compaction, freeing, checkpoints, log, pool, stats, context } = threads;
     let (_span, begun) = (context.enter(), Instant::now());
     drop(stats);
+    let keeps_files_short = compaction.is_some();
     drop(compaction);
     drop(freeing);
     drop(checkpoints);
@@ -409,6 +410,9 @@ fn end_threads(threads: Threads, checkpointer: &Checkpointer) -> Result<()> {
     drop(log);
     // Now that no thread writes to the log.
     checkpointer.shrink_log();
+    if keeps_files_short && outcome.is_ok() {
+        shrinker.cut_before_closing();
+    }
     drop(pool);
     events::closed(begun);
     outcome

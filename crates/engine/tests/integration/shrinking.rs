@@ -72,6 +72,29 @@ fn a_file_of_which_most_is_free_becomes_short_by_itself_while_it_is_read_and_wri
 }
 
 #[test]
+fn a_small_database_that_is_closed_after_a_load_takes_little_and_grows_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    let mut db = blocking::Db::create(&path, &Settings::default()).unwrap();
+    let mut rows = 0_u32..0;
+    for _ in 0..3 {
+        let table = db.open_or_create_table("t").unwrap();
+        rows = rows.end..rows.end + 1500;
+        table.bulk_load(rows.clone().map(|key| (key.to_be_bytes(), value_of(key)))).unwrap();
+        drop(table);
+        db.close().unwrap();
+        let files = std::fs::read_dir(&path).unwrap();
+        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes < 4 << 20, "{bytes} bytes for {} rows", rows.end);
+        db = blocking::Db::open(&path, &Settings::default()).unwrap();
+        let found = db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap).count();
+        assert_eq!(found, rows.end as usize);
+        let problems = db.verify().unwrap().problems;
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+}
+
+#[test]
 fn with_manual_compaction_the_file_keeps_its_length_until_it_is_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
