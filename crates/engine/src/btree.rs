@@ -202,10 +202,11 @@ impl Chunk {
     /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because
     /// such a page is missing. Returns whether the scan should wait for these pages rather than return the entries it
     /// has.
-    fn lacks_values(&mut self, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
+    fn lacks_values<P: Pages>(&mut self, pages: &P, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
         for index in indexes {
-            if let Ok(Cell::Packed(at)) = node.cell(index)
+            if let Ok((expiry, Cell::Packed(at))) = node.entry(index)
                 && self.own.last() != Some(&at.page)
+                && !pages.has_expired(expiry)
             {
                 self.own.push(at.page);
             }
@@ -455,8 +456,8 @@ impl Tree {
         }
     }
 
-    /// Lists the pages of values to which a leaf refers, in the order of the scan. Returns false when the leaf is not
-    /// in memory.
+    /// Lists the pages of the values of a leaf that have not expired, in the order of the scan. Returns false when the leaf is
+    /// not in memory.
     pub(crate) fn name_values<P: Pages>(
         &self,
         pages: &P,
@@ -480,10 +481,12 @@ impl Tree {
         // A damaged node is reported by the scan itself, if the scan reaches it.
         let Ok(node) = self.open(leaf, &page, Some(0)) else { return false };
         let is_outside = |index: usize| matches!(node.cell(index), Ok(Cell::Packed(_) | Cell::Spread(_)));
+        // A scan that reads for itself alone keeps a page until it has used it, and it never looks at these.
+        let has_expired = |expiry| pages.has_expired(expiry);
         if node.count() > 0 && (is_outside(0) || is_outside(node.count() - 1)) {
             match direction {
-                Direction::Forward => name_values(&node, 0..node.count(), into, spread),
-                Direction::Reverse => name_values(&node, (0..node.count()).rev(), into, spread),
+                Direction::Forward => name_values(&node, 0..node.count(), has_expired, into, spread),
+                Direction::Reverse => name_values(&node, (0..node.count()).rev(), has_expired, into, spread),
             }
         }
         true
@@ -493,7 +496,7 @@ impl Tree {
     pub(crate) fn name_all_values<P: Pages>(&self, pages: &P, leaf: PageId, into: &mut Vec<PageId>) -> Attempt<()> {
         let page = pages.page(leaf)?;
         let node = self.open(leaf, &page, Some(0))?;
-        name_values(&node, 0..node.count(), into, &mut Vec::new());
+        name_values(&node, 0..node.count(), |_| false, into, &mut Vec::new());
         Ok(())
     }
 
@@ -539,10 +542,12 @@ fn name_children(node: &Node<'_>, index: Option<usize>, direction: Direction, mo
     }
 }
 
-/// Lists the pages of values to which these cells of a leaf refer. Consecutive cells with the same page add it once.
+/// Lists the pages of values to which these cells of a leaf refer, but for expired ones. Consecutive cells with the same page
+/// add it once.
 fn name_values(
     node: &Node<'_>,
     indexes: impl Iterator<Item = usize>,
+    has_expired: impl Fn(Moment) -> bool,
     into: &mut Vec<PageId>,
     spread: &mut Vec<PageId>,
 ) {
@@ -552,9 +557,10 @@ fn name_values(
         }
     };
     for index in indexes {
-        match node.cell(index) {
-            Ok(Cell::Packed(at)) => name(at.page),
-            Ok(Cell::Spread(to)) => {
+        match node.entry(index) {
+            Ok((expiry, _)) if has_expired(expiry) => {}
+            Ok((_, Cell::Packed(at))) => name(at.page),
+            Ok((_, Cell::Spread(to))) => {
                 to.pages().for_each(&mut name);
                 spread.extend(to.pages());
             }

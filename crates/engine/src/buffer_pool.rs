@@ -109,7 +109,7 @@ pub(crate) use self::private_copies::PrivateCopies;
 use self::probationary_queue::ProbationaryQueue;
 pub(crate) use self::range_scan::RangeScan;
 pub(crate) use self::reads::{IsLogWriting, ReadCompletions, SCAN_BYTES_MIN};
-use self::reads::{RUN_MEMORY_BYTES_MAX, Reads, run_memory_bytes};
+use self::reads::{Reads, run_memory_bytes};
 pub use self::registry::ReaderInfo;
 pub(crate) use self::relocate::{Evacuation, LooseMove, LooseStep, RelocationOutcome, Relocator, TailMove};
 pub(crate) use self::snapshot::Snapshot;
@@ -149,24 +149,28 @@ fn bare_frame_bytes(page_bytes: usize) -> u64 {
     (page_bytes + size_of::<Frame>() + 64) as u64 + ProbationaryQueue::bytes_max(1)
 }
 
-/// Returns the bytes of memory that each of `frames` frames takes in a pool that is not large, with its metadata and its share of the
-/// memory for runs.
-fn frame_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
-    bare_frame_bytes(page_bytes) + run_memory_bytes(frames, page_bytes, scan_bytes_min)
+/// Returns the bytes of memory that `frames` frames take, with their metadata and the memory for runs.
+fn frames_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
+    frames * bare_frame_bytes(page_bytes) + run_memory_bytes(frames, page_bytes, scan_bytes_min)
 }
 
-/// Part of a page, as a divisor, that a large pool leaves free for each frame: the memory for runs takes some of it, and leaves of the
-/// page table that are loaded later the rest.
+/// Part of a page, as a divisor, that stays free for each frame: for the memory for runs, and in a large pool, which has less of that, for
+/// leaves of the page table that are loaded later.
 const FREE_SHARE: u64 = 16;
 
 /// Returns the number of frames of a pool that has so many bytes for them and for runs.
 fn frames_in(bytes: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     let bare = bare_frame_bytes(page_bytes);
-    let beside_runs = bytes.saturating_sub(RUN_MEMORY_BYTES_MAX as u64) / bare;
-    let in_large_pool = beside_runs.min(bytes / (bare + page_bytes as u64 / FREE_SHARE));
-    // Without memory for scans as long as there are too few frames for it.
-    let in_small_pool = bytes / frame_memory_bytes(0, page_bytes, scan_bytes_min);
-    (bytes / frame_memory_bytes(in_small_pool, page_bytes, scan_bytes_min)).max(in_large_pool)
+    let (mut fit, mut too_many) = (0, bytes / bare + 1);
+    while too_many - fit > 1 {
+        let middle = fit.midpoint(too_many);
+        if frames_bytes(middle, page_bytes, scan_bytes_min) <= bytes {
+            fit = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    fit.min(bytes / (bare + page_bytes as u64 / FREE_SHARE))
 }
 
 /// Most bytes of memory that leaves of the page table take, as a divisor of those of the pool, unless more of them were
@@ -228,7 +232,7 @@ pub(crate) struct ExcessBlocks {
 impl BufferPool {
     /// Returns the smallest number of bytes with which a pool for this page table can be created.
     pub(crate) fn bytes_min(page_bytes: usize, table: &LoadedTable) -> u64 {
-        frame_memory_bytes(0, page_bytes, SCAN_BYTES_MIN) * FRAMES_MIN as u64 + table.memory_bytes()
+        frames_bytes(FRAMES_MIN as u64, page_bytes, SCAN_BYTES_MIN) + table.memory_bytes()
     }
 
     /// Returns the most leaves of the page table that are kept in memory when it is loaded, for a pool that has so many

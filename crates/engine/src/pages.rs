@@ -200,9 +200,9 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         0
     }
 
-    /// Notes the number of reads that the scan has queued for the store.
-    fn note_shared(&mut self, count: usize) {
-        let _ = count;
+    /// Notes the number of reads that the scan has queued for the store: now, and in all, also before it was a long one.
+    fn note_shared(&mut self, count: usize, in_all: usize) {
+        let _ = (count, in_all);
     }
 
     /// Returns the state of a private page; `None` if the page was not requested for the scan alone.
@@ -217,7 +217,15 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         None
     }
 
-    /// Notes that the scan has looked at pages of its own, refused ones among them. They are needed until the scan has passed the next leaf: neighbours share pages of values.
+    /// Returns the pages that were read together with `page` and that the scan cannot use, `page` among them, if it is such a page. They
+    /// count as not requested from then on.
+    fn take_refused(&mut self, page: PageId) -> Vec<PageId> {
+        let _ = page;
+        Vec::new()
+    }
+
+    /// Notes that the scan has looked at pages of its own, refused ones among them. They are needed until the scan has passed the next
+    /// leaf: neighbours share pages of values.
     fn note_used(&mut self, pages: Vec<PageId>) {
         let _ = pages;
     }

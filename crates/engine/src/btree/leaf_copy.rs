@@ -28,7 +28,7 @@ pub(super) fn copy_forward<P: Pages>(
     for index in first..past {
         if !chunk.is_full(most, node, index, values.as_ref()) {
             let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
-            if chunk.lacks_values(node, first..past) || index == first || !matches!(wait, Wait::Miss(_)) {
+            if chunk.lacks_values(pages, node, first..past) || index == first || !matches!(wait, Wait::Miss(_)) {
                 return Err(wait);
             }
         }
@@ -73,7 +73,10 @@ pub(super) fn copy_reverse<P: Pages>(
     for index in (first..past).rev() {
         if !chunk.is_full(most, node, index, values.as_ref()) {
             let Err(wait) = chunk.push(pages, node, index, &mut values) else { continue };
-            if chunk.lacks_values(node, (first..past).rev()) || index + 1 == past || !matches!(wait, Wait::Miss(_)) {
+            if chunk.lacks_values(pages, node, (first..past).rev())
+                || index + 1 == past
+                || !matches!(wait, Wait::Miss(_))
+            {
                 return Err(wait);
             }
         }

@@ -84,8 +84,8 @@ impl pages::RangeScan<Ticket> for RangeScan {
         count
     }
 
-    fn note_shared(&mut self, count: usize) {
-        self.shared += count;
+    fn note_shared(&mut self, count: usize, in_all: usize) {
+        self.shared = in_all;
         self.is_mostly_shared = count > std::mem::take(&mut self.own);
     }
 
@@ -104,6 +104,15 @@ impl pages::RangeScan<Ticket> for RangeScan {
         let waiter = Waiter::new();
         self.reads.failure().watch(&waiter);
         run.add_waiter(&waiter, page).then(|| Ticket::without_pins(&self.reads, waiter))
+    }
+
+    fn take_refused(&mut self, page: PageId) -> Vec<PageId> {
+        let Some((run, _)) = self.pages.get(&page).filter(|(run, _)| run.has_ended()) else { return Vec::new() };
+        let refused: Vec<PageId> = run.refused().collect();
+        if !refused.contains(&page) {
+            return Vec::new();
+        }
+        refused.into_iter().filter(|page| self.pages.remove(page).is_some()).collect()
     }
 
     fn note_used(&mut self, mut pages: Vec<PageId>) {

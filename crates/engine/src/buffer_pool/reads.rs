@@ -95,13 +95,10 @@ const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Number of a scan's runs, about, that are partly used up.
 const SCAN_RUNS_PARTIAL: usize = 3;
-/// Most bytes of memory for runs beside the frames.
-pub(super) const RUN_MEMORY_BYTES_MAX: usize = scratch::BYTES_MAX + scan_memory::BYTES_MAX;
-
-/// Returns the bytes of memory for runs that a pool of `frames` frames has for each of them, if it is not large.
+/// Returns the bytes of memory for runs beside the frames of a pool.
 pub(super) fn run_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
-    let has_scan_memory = frames * (page_bytes / scan_memory::SHARE) as u64 >= scan_bytes_min as u64;
-    (page_bytes / scratch::SHARE + if has_scan_memory { page_bytes / scan_memory::SHARE } else { 0 }) as u64
+    let frames = frames as usize;
+    (scratch::bytes_for(frames, page_bytes) + scan_memory::bytes_for(frames, page_bytes, scan_bytes_min)) as u64
 }
 
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.

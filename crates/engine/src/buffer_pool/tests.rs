@@ -42,8 +42,7 @@ fn pool_on(disk: &Arc<dyn Disk>, frames: usize, reads_in_flight_max: usize) -> B
 
 fn options(frames: usize) -> PoolOptions {
     PoolOptions {
-        cache_bytes: frames as u64 * frame_memory_bytes(frames as u64, PAGE, 0)
-            + LoadedTable::new(PAGE, 1 << 30).memory_bytes(),
+        cache_bytes: frames_bytes(frames as u64, PAGE, 0) + LoadedTable::new(PAGE, 1 << 30).memory_bytes(),
         spent_bytes: 0,
         page_bytes: PAGE,
         file_id: 77,
@@ -116,6 +115,23 @@ fn commit(pool: &BufferPool, seq: u64, sets: &[(PageId, u64)], new: &[u64], free
         pool.publish(copies, CommitSeq(seq));
         Ok(ids)
     })
+}
+
+#[test]
+fn a_pool_with_more_bytes_has_no_fewer_frames_and_fits_into_its_bytes() {
+    for page_bytes in [512, 4096, 16_384, 65_536] {
+        let mut before = 0;
+        for bytes in (1 << 18..64 << 20).step_by(61_111).chain((64_u64 << 20..2 << 30).step_by(9_111_111)) {
+            let frames = frames_in(bytes, page_bytes, SCAN_BYTES_MIN);
+            let taken = frames_bytes(frames, page_bytes, SCAN_BYTES_MIN);
+            assert!(taken <= bytes && frames >= before, "{page_bytes}, {bytes}: {frames} frames, {taken} bytes");
+            let left = bytes - taken;
+            // Or all that is missing for the memory of scans.
+            let most = (bytes / FREE_SHARE).max(3 << 20);
+            assert!(left <= most, "{page_bytes}, {bytes}: {frames} frames leave {left} bytes");
+            before = frames;
+        }
+    }
 }
 
 #[test]

@@ -8,9 +8,9 @@
 //!
 //! Words are changed, and leaves come and go, only under the lock of the page's shard; words are read without it. **A
 //! reader without the lock may read the word of another page**, when the leaf goes while the slot's address is in the
-//! reader's hand and another leaf takes the slot. Such a word can only be of use to it when it names a frame. So the
-//! reader compares the page id in the frame's header with its own; no entry that names a frame is in a leaf that goes,
-//! so a frame found in the page's own leaf is always right.
+//! reader's hand and another leaf takes the slot. Such a word can only be of use to it when it names a frame, or a block that a scan
+//! reads for itself alone. So the reader compares the page id in the frame's header, or in the block, with its own; no entry that
+//! names a frame is in a leaf that goes, so a frame found in the page's own leaf is always right.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

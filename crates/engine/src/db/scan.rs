@@ -275,8 +275,8 @@ impl<S: Store> Scan<S> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX);
         let entries = self.given..self.usable.min(self.given.saturating_add(wanted));
         let distance = self.ahead_pages();
-        let queued = &mut self.read_ahead.queued;
-        let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), distance, queued);
+        let read_ahead = &mut self.read_ahead;
+        let read = self.long.read((loader, &self.snapshot), (&self.chunk, entries), distance, read_ahead);
         if read.await? {
             let far = loader.ahead_max();
             self.distance = (self.distance * 2).max(LONG_VALUES_AHEAD_MIN).min(far);
@@ -406,7 +406,10 @@ impl<S: Store> Scan<S> {
                 Err(wait) => wait,
             };
             let mut waits = vec![wait];
-            if matches!(waits[0], Wait::Miss(_)) {
+            if let Wait::Miss(missing) = &waits[0] {
+                // Its neighbours are needed soon, and none of them is read ahead any more.
+                let refused = range_scan.as_mut().map(|scan| scan.take_refused(missing.page)).unwrap_or_default();
+                read_ahead.note_shared(loader.prefetch(&refused, at));
                 if !chunk.own.is_empty() {
                     // The pages that the leaf needs, as many together as `values_at_once` allows.
                     let own = &chunk.own[..chunk.own.len().min(chunk.own_max)];
@@ -414,8 +417,7 @@ impl<S: Store> Scan<S> {
                     if range_scan.is_some() {
                         // Reads complete in about this order: when the last page is in memory, it is worth making
                         // another attempt.
-                        read_ahead.queued +=
-                            request_ahead(loader, range_scan, (own.to_vec(), Vec::new()), (at, *since));
+                        request_ahead((loader, range_scan, read_ahead), (own.to_vec(), Vec::new()), (at, *since));
                         let is_own =
                             |page: &&PageId| range_scan.as_ref().is_some_and(|scan| scan.page(**page).is_some());
                         waits.extend(own.last().filter(|page| !is_own(page)).map(wait_for));
@@ -431,7 +433,7 @@ impl<S: Store> Scan<S> {
                     let name = name_values(*tree, &view, *direction, *since, &mut shared);
                     read_ahead.next(&chunk.ahead, (*distance).max(1), *leaves_max, name)
                 };
-                read_ahead.queued += request_ahead(loader, range_scan, (pages, shared), (at, *since));
+                request_ahead((loader, range_scan, read_ahead), (pages, shared), (at, *since));
             }
             waited = true;
             if let Some(mut ticket) = request_own::<S>(range_scan.as_ref(), &waits) {
@@ -461,7 +463,7 @@ impl<S: Store> Scan<S> {
                 read_ahead.next(&chunk.ahead, *distance, *leaves_max, name)
             };
             if !pages.is_empty() || !shared.is_empty() {
-                read_ahead.queued += request_ahead(loader, range_scan, (pages, shared), (at, *since));
+                request_ahead((loader, range_scan, read_ahead), (pages, shared), (at, *since));
                 // The device reads them while the caller processes this leaf.
                 loader.store().submit_soon();
             }
@@ -505,23 +507,24 @@ fn name_values<S: Store>(
 }
 
 /// Queues reads of pages that the scan will need, for the scan alone where the store does that, but for those of `shared`. Not for a scan of
-/// changes, which looks at pages of the store only. Returns how many reads it queued.
+/// changes, which looks at pages of the store only.
 fn request_ahead<S: Store>(
-    loader: &Loader<S>,
-    range_scan: &mut Option<S::RangeScan>,
+    (loader, range_scan, read_ahead): (&Loader<S>, &mut Option<S::RangeScan>, &mut ReadAhead),
     (mut pages, shared): (Vec<PageId>, Vec<PageId>),
     (at, since): (CommitSeq, Option<CommitSeq>),
-) -> usize {
-    let Some(scan) = range_scan.as_mut().filter(|_| since.is_none()) else { return loader.prefetch(&pages, at) };
+) {
+    let Some(scan) = range_scan.as_mut().filter(|_| since.is_none()) else {
+        read_ahead.note_shared(loader.prefetch(&pages, at));
+        return;
+    };
     if !shared.is_empty() {
         let shared: FxHashSet<PageId> = shared.iter().copied().collect();
         pages.retain(|page| !shared.contains(page));
     }
-    let own = scan.read(&mut pages, at);
+    read_ahead.note_own(scan.read(&mut pages, at));
     pages.extend(shared);
     let queued = loader.prefetch(&pages, at);
-    scan.note_shared(queued);
-    own + queued
+    scan.note_shared(queued, read_ahead.note_shared(queued));
 }
 
 /// Returns a ticket for the first of the missing pages that is being read for the scan alone.

@@ -1,5 +1,6 @@
 //! Sends staged reads to the device, and takes their completions: the work of the thread that has the read queue.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
+use crate::events;
 
 /// Number of operations submitted with one system call. The device serves a tenth more reads in groups of this size
 /// than in large groups.
@@ -159,7 +161,11 @@ impl Dispatcher {
             }
             CompletedPages::OfScan(read) => {
                 self.scheduler.note_finished(read.run().pages().len());
-                read.check(self.versions.file_codec());
+                for page in read.check(self.versions.file_codec()) {
+                    // The scan reads it again, through the pool.
+                    events::checksum_retry(page);
+                    self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
         true

@@ -10,8 +10,8 @@ use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 use crate::error::{Error, Result};
 
 /// Part of the frames' memory, as a divisor, and most bytes of the region.
-pub(super) const SHARE: usize = 16;
-pub(super) const BYTES_MAX: usize = 16 << 20;
+const SHARE: usize = 16;
+const BYTES_MAX: usize = 16 << 20;
 /// Most bytes of a run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 512 << 10;
 /// Fewest bytes of a region with which a scan reads as far ahead as it must for the completion thread to work for it.
@@ -38,17 +38,28 @@ pub(super) struct ScanBytes {
     memory: Arc<ScanMemory>,
 }
 
+/// Returns the most blocks of a run in a region of so many bytes.
+fn run_blocks_in(bytes: usize, page_bytes: usize) -> usize {
+    (bytes / RUNS_MIN).min(RUN_BYTES_MAX) / page_bytes
+}
+
+/// Returns the bytes of the region of a pool of `frames` frames. There is none with fewer than `bytes_min` bytes.
+pub(super) fn bytes_for(frames: usize, page_bytes: usize, bytes_min: usize) -> usize {
+    let bytes = (frames * page_bytes / SHARE).min(BYTES_MAX) / ALIGN_BYTES * ALIGN_BYTES;
+    if bytes < bytes_min || run_blocks_in(bytes, page_bytes) < RUN_BLOCKS_MIN { 0 } else { bytes }
+}
+
 impl ScanMemory {
-    /// Allocates the region for a pool of `frames` frames. There is none with fewer than `bytes_min` bytes.
+    /// Allocates the region for a pool of `frames` frames: see [`bytes_for`].
     ///
     /// # Errors
     /// `NoSpace` when the system has no memory.
     pub(super) fn new(frames: usize, page_bytes: usize, bytes_min: usize) -> Result<Self> {
-        let bytes = (frames * page_bytes / SHARE).min(BYTES_MAX) / ALIGN_BYTES * ALIGN_BYTES;
-        let run_blocks_max = (bytes / RUNS_MIN).min(RUN_BYTES_MAX) / page_bytes;
-        if bytes < bytes_min || run_blocks_max < RUN_BLOCKS_MIN {
+        let bytes = bytes_for(frames, page_bytes, bytes_min);
+        if bytes == 0 {
             return Ok(Self { free: Mutex::default(), region: None, bytes: 0, run_blocks_max: 0 });
         }
+        let run_blocks_max = run_blocks_in(bytes, page_bytes);
         let memory = IoBuf::zeroed(bytes, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for reading runs of scans", error))?;
         let region = memory.region().clone();

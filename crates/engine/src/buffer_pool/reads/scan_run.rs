@@ -21,7 +21,7 @@ use super::scan_memory::ScanBytes;
 use super::scratch::GAP_BLOCKS;
 use crate::buffer_pool::waiter::Waiter;
 use crate::format::compressed::{FileCodec, restore_page};
-use crate::format::{CommitSeq, Location, PageId, check_page, page_commit};
+use crate::format::{CommitSeq, Location, PageId, check_page, page_commit, whole_page};
 use crate::sync::wakers::wake_all;
 
 /// Fewest pages that are worth a run of their own: so many, or half of the most that a run can have.
@@ -61,7 +61,9 @@ impl ScanRun {
         blocks_max: usize,
         rest: &mut Vec<PageId>,
     ) -> Vec<Vec<(PageId, Location)>> {
-        pages.sort_unstable_by_key(|(_, at)| at.block);
+        pages.sort_unstable_by_key(|(page, at)| (at.block, *page));
+        // Values named in turn may lie in the same two pages.
+        pages.dedup_by_key(|(page, _)| *page);
         let mut runs = Vec::new();
         for group in pages.chunk_by(lie_together) {
             let is_packed = group.iter().any(|(_, at)| at.is_compressed);
@@ -126,6 +128,11 @@ impl ScanRun {
     pub(crate) fn page(&self, index: usize) -> Option<&[u8]> {
         let run = self.outcome.get()?.as_ref().filter(|run| run.is_shown.get(index) == Some(&true))?;
         run.bytes.buffer.as_deref()?.get(self.page_range(index)?)
+    }
+
+    /// Returns the pages of a run whose read has ended that the scan cannot use.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = PageId> {
+        self.pages().enumerate().filter(|(index, _)| self.page(*index).is_none()).map(|(_, page)| page)
     }
 
     /// Returns whether the read has ended, well or not.
@@ -203,15 +210,22 @@ impl ScanRead {
         self.memory = None;
     }
 
-    /// Checks the pages that were read, restores them if they are compressed, and ends the read. The caller holds no lock.
-    pub(super) fn check(mut self, file: FileCodec<'_>) {
-        let (Some((memory, restored)), run) = (self.memory.take(), &self.run) else { return };
+    /// Checks the pages that were read, restores them if they are compressed, and ends the read. Returns the pages of which damaged bytes
+    /// were read: neither a page that has their block now, nor compressed ones, for which the two cannot be told apart. The caller holds no
+    /// lock.
+    pub(super) fn check(mut self, file: FileCodec<'_>) -> Vec<PageId> {
+        let (Some((memory, restored)), run) = (self.memory.take(), &self.run) else { return Vec::new() };
+        let mut damaged = Vec::new();
         let read = memory.buffer.as_deref().unwrap_or_default();
         let block = |at: &Location| read.get(run.block_range(*at)).unwrap_or_default();
         let (is_shown, bytes) = match restored {
             None => {
                 let is_shown = |(page, at): &(PageId, Location)| {
-                    check_page(file.file_id, *page, *at, block(at)).is_ok() && page_commit(block(at)) <= run.at
+                    let is_intact = check_page(file.file_id, *page, *at, block(at)).is_ok();
+                    if !is_intact && whole_page(file.file_id, block(at)).is_none() {
+                        damaged.push(*page);
+                    }
+                    is_intact && page_commit(block(at)) <= run.at
                 };
                 (run.pages.iter().map(is_shown).collect(), memory)
             }
@@ -224,6 +238,7 @@ impl ScanRead {
             }
         };
         wake_all(run.end(Some(CheckedRun { bytes, is_shown })));
+        damaged
     }
 }
 

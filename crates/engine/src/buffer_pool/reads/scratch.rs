@@ -12,9 +12,8 @@ pub(super) const GAP_BLOCKS: u64 = 4;
 const RUN_BYTES_MAX: usize = 256 << 10;
 /// Most runs that are in flight through scratch memory.
 const RUNS_MAX: usize = 32;
-/// Part of the frames' memory, as a divisor, and most bytes that scratch memory takes.
-pub(super) const SHARE: usize = 32;
-pub(super) const BYTES_MAX: usize = RUNS_MAX * RUN_BYTES_MAX;
+/// Part of the frames' memory, as a divisor, that scratch memory takes, but for one run at least.
+const SHARE: usize = 32;
 
 /// Buffers for operations that read several pages.
 pub(super) struct Scratch {
@@ -25,6 +24,28 @@ pub(super) struct Scratch {
     bytes: u64,
 }
 
+/// The lengths of the scratch memory of a pool.
+struct Lengths {
+    run_blocks_max: usize,
+    run_bytes: usize,
+    runs: usize,
+}
+
+impl Lengths {
+    fn of(frames: usize, page_bytes: usize) -> Self {
+        let run_blocks_max = (frames / 8).clamp(2, (RUN_BYTES_MAX / page_bytes).max(2));
+        let run_bytes = (run_blocks_max * page_bytes).next_multiple_of(ALIGN_BYTES);
+        let runs = (frames * page_bytes / SHARE / run_bytes).clamp(1, RUNS_MAX);
+        Self { run_blocks_max, run_bytes, runs }
+    }
+}
+
+/// Returns the bytes of the scratch memory of a pool of `frames` frames.
+pub(super) fn bytes_for(frames: usize, page_bytes: usize) -> usize {
+    let Lengths { run_bytes, runs, .. } = Lengths::of(frames, page_bytes);
+    run_bytes * runs
+}
+
 impl Scratch {
     /// Allocates the scratch memory for a pool of `frames` frames: its [share](SHARE) of their memory, and at most
     /// [`RUNS_MAX`] runs.
@@ -32,10 +53,8 @@ impl Scratch {
     /// # Errors
     /// `NoSpace` when the system has no memory.
     pub(super) fn new(frames: usize, page_bytes: usize) -> Result<Self> {
-        let run_blocks_max = (frames / 8).clamp(2, (RUN_BYTES_MAX / page_bytes).max(2));
-        let run_bytes = (run_blocks_max * page_bytes).next_multiple_of(ALIGN_BYTES);
-        let count = (frames * page_bytes / SHARE / run_bytes).clamp(1, RUNS_MAX);
-        let memory = IoBuf::zeroed(run_bytes * count, PageKind::Huge)
+        let Lengths { run_blocks_max, run_bytes, runs } = Lengths::of(frames, page_bytes);
+        let memory = IoBuf::zeroed(run_bytes * runs, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for reading runs", error))?;
         let region = memory.region().clone();
         let bytes = region.len_bytes() as u64;

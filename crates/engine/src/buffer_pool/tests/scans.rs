@@ -111,10 +111,10 @@ fn pages_of_a_scan_alone_are_found_there_until_the_leaf_after_theirs_and_take_no
 fn a_scan_reads_through_the_pool_until_it_has_filled_half_of_it_and_where_its_memory_is_in_use() {
     let (pool, ids, snapshot, mut scan) = scan_of(2, 700);
     scan.be_alone_from(FRAMES / 2);
-    scan.note_shared(FRAMES / 2 - 1);
+    scan.note_shared(FRAMES / 2 - 1, FRAMES / 2 - 1);
     let mut first = ids[..FRAMES / 2].to_vec();
     assert_eq!((scan.read(&mut first, snapshot.seq()), first.len()), (0, FRAMES / 2));
-    scan.note_shared(1);
+    scan.note_shared(1, FRAMES / 2);
     // The memory for scans is less than the rest.
     let mut rest = ids[FRAMES / 2..].to_vec();
     let read = scan.read(&mut rest, snapshot.seq());
@@ -269,9 +269,10 @@ fn pages_that_are_not_what_the_snapshot_shows_are_read_through_the_pool_and_keep
     let mut again = ids[..4].to_vec();
     assert_eq!((scan.read(&mut again, snapshot.seq()), again.len()), (0, 4), "the caller requests them");
     assert_eq!(scan.page(ids[0]), None);
-    scan.note_used(ids[4..8].to_vec());
-    scan.pass_leaf();
-    scan.pass_leaf();
+    assert_eq!(scan.take_refused(ids[0]), [], "they are requested already");
+    let mut refused = scan.take_refused(ids[5]);
+    refused.sort_unstable();
+    assert_eq!((refused.as_slice(), scan.page(ids[7])), (&ids[4..8], None), "all that are left of the run");
     assert!(!pool.reads.has_runs_of_scans(), "all memory is free again");
     let shown = run(&pool, || pool.view(&snapshot).page(ids[0]).map(value));
     assert_eq!(shown.unwrap(), 0);

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::Chunk;
+use super::read_ahead::ReadAhead;
 use crate::btree::overflow::Reader;
 use crate::btree::{FoundValue, ValueRef};
 use crate::db::loader::Loader;
@@ -56,8 +57,8 @@ impl LongValues {
     }
 
     /// Reads a batch of values, beginning with the first long value of `entries`, the entries of `chunk` that the scan may
-    /// return. Before that, requests pages of further values, `distance` pages ahead. Adds to `queued` the number of reads that
-    /// it began. Returns whether it had to wait. Dropping the future loses no value.
+    /// return. Before that, requests pages of further values, `distance` pages ahead, which `read_ahead` counts. Returns whether it
+    /// had to wait. Dropping the future loses no value.
     ///
     /// # Errors
     /// The errors of reading their pages.
@@ -66,7 +67,7 @@ impl LongValues {
         (loader, snapshot): (&Loader<S>, &S::Snapshot),
         (chunk, entries): (&Chunk, Range<usize>),
         distance: usize,
-        queued: &mut usize,
+        read_ahead: &mut ReadAhead,
     ) -> Result<bool> {
         let store = loader.store();
         let ahead_bytes = (distance * store.page_bytes()) as u64;
@@ -84,7 +85,7 @@ impl LongValues {
             }
         }
         if !pages.is_empty() {
-            *queued += loader.prefetch(&pages, snapshot.seq());
+            read_ahead.note_shared(loader.prefetch(&pages, snapshot.seq()));
         }
         let mut bytes = 0;
         let is_in_batch = |coming: &&Coming| {

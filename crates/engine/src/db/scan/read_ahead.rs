@@ -19,13 +19,27 @@ pub(super) struct ReadAhead {
     /// Number of pages in one large read.
     read_pages: usize,
     /// Number of pages ahead of the scan for which reads were queued.
-    pub(super) queued: usize,
+    queued: usize,
+    /// Number of reads that the scan has queued for the store.
+    shared: usize,
 }
 
 impl ReadAhead {
     /// Creates the state of a scan that has requested nothing yet.
     pub(super) fn new(read_pages: usize) -> Self {
-        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages, queued: 0 }
+        Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages, queued: 0, shared: 0 }
+    }
+
+    /// Notes reads that were queued for the store. Returns how many there were in all.
+    pub(super) fn note_shared(&mut self, count: usize) -> usize {
+        self.queued += count;
+        self.shared += count;
+        self.shared
+    }
+
+    /// Notes reads that were queued for the scan alone.
+    pub(super) fn note_own(&mut self, count: usize) {
+        self.queued += count;
     }
 
     /// Notes that the scan goes on to the next leaf. Returns whether the leaves from there on were all in memory.

@@ -1,12 +1,14 @@
 //! Read-ahead: how far, in which portions, and that it stays far while pages have to be read.
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::blocking;
+use crate::clock::ManualClock;
 use crate::db::Table;
 use crate::driver::block_on;
 use crate::settings::{Compression, Settings};
@@ -150,14 +152,14 @@ fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_s
 }
 
 #[test]
-fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_pool() {
-    const KEYS: u32 = 8_000;
+fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_pool_and_keep_none_of_its_memory() {
+    const KEYS: u32 = 100_000;
     let world = SimWorld::new(11, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let settings =
-        Settings { cache_bytes: 24 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() };
+        Settings { cache_bytes: 40 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() };
     let db = blocking::Db::create_in(&directory, &settings).unwrap();
-    let value = |key: u32| vec![key as u8; 10_000 + key as usize % 7];
+    let value = |key: u32| if key.is_multiple_of(16) { vec![key as u8; 10_000] } else { value_of_size(key, 0) };
     db.create_table("t").unwrap().bulk_load((0..KEYS).map(|key| (key.to_be_bytes(), value(key)))).unwrap();
     drop(db);
     let db = blocking::Db::open_in(&directory, &settings).unwrap();
@@ -168,4 +170,71 @@ fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_po
     }
     let pool = db.stats().pool;
     assert!(key == KEYS && pool.misses < pool.blocks_used * 11 / 10, "{pool:?}");
+    assert!(pool.misses_for_scans > 1000, "{pool:?}");
+}
+
+/// A scan that reads for itself alone keeps a page until it has used it.
+#[test]
+fn pages_of_expired_values_are_not_read_ahead() {
+    const KEYS: u32 = 40_000;
+    let directory: Arc<dyn Directory> = SimWorld::new(12, SimOptions::adversarial()).directory();
+    let clock = ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000));
+    let settings = Settings {
+        cache_bytes: 40 << 20,
+        log_bytes: 4 << 20,
+        background_threads: false,
+        clock: clock.clone().into(),
+        ..Settings::default()
+    };
+    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let ends = UNIX_EPOCH + Duration::from_secs(2000);
+    let has_ended = |key: u32| key % 400 < 40;
+    let entries = (0..KEYS).map(|key| (key.to_be_bytes(), vec![key as u8; 1980], has_ended(key).then_some(ends)));
+    db.create_table("t").unwrap().bulk_load(entries).unwrap();
+    drop(db);
+    clock.set(ends);
+    let db = blocking::Db::open_in(&directory, &settings).unwrap();
+    let mut found = db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap);
+    for key in (0..KEYS).filter(|key| !has_ended(*key)) {
+        assert!(found.next().unwrap() == (key.to_be_bytes().to_vec(), vec![key as u8; 1980]), "{key}");
+    }
+    assert!(found.next().is_none());
+    let pool = db.stats().pool;
+    assert!(pool.misses < pool.blocks_used * 19 / 20, "{pool:?}");
+}
+
+/// Threads and a task scan real files at a time, in both directions; one scan ends in the middle.
+#[test]
+fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_beside_one_another() {
+    const KEYS: u32 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_bytes: 24 << 20, log_bytes: 4 << 20, ..Settings::default() };
+    let db = blocking::Db::create(folder.path().join("db"), &settings).unwrap();
+    let entries = (0..KEYS).map(|key| (key.to_be_bytes(), value_of_size(key, 0)));
+    db.create_table("t").unwrap().bulk_load(entries).unwrap();
+    db.close().unwrap();
+    let db = blocking::Db::open(folder.path().join("db"), &settings).unwrap();
+    let table = db.table("t").unwrap();
+    let check = |key: u32, (found, value): (Vec<u8>, Vec<u8>)| {
+        assert!(found == key.to_be_bytes() && value == value_of_size(key, 0), "{key}: {found:?}");
+    };
+    std::thread::scope(|scope| {
+        let ends = [KEYS, KEYS, KEYS / 4 * 3];
+        for end in ends {
+            let mut range = table.range::<&[u8]>(..);
+            scope.spawn(move || (0..end).for_each(|key| check(key, range.next().unwrap().unwrap())));
+        }
+        let mut range = AsRef::<Table>::as_ref(&table).range::<&[u8]>(..).rev();
+        scope.spawn(move || {
+            block_on(async {
+                for key in (0..KEYS).rev() {
+                    check(key, range.next().await.unwrap().unwrap());
+                }
+            });
+        });
+    });
+    let pool = db.stats().pool;
+    assert!(pool.misses_for_scans > 0, "{pool:?}");
+    drop(table);
+    db.close().unwrap();
 }
