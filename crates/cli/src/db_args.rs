@@ -488,7 +488,7 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) cache: Option<u64>,
     /// Memory limit, page cache included, of the processes with data larger than memory, where a memory cgroup can be
-    /// made. By default, and at least, 1.3 times --cache and 64 MiB.
+    /// made. By default, and at least, 1.3 times --cache plus 64 MiB.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     pub(crate) limit: Option<u64>,
     /// Bytes of a value; several sizes as in 100,1000.

@@ -52,9 +52,9 @@ pub struct Settings {
     /// checkpoint, a backup or a verification keeps at most one old version of each page in addition, for as long as it
     /// runs.
     pub snapshot_bytes_max: u64,
-    /// Bytes of log that may accumulate before a checkpoint is made, not 0; the smallest log has four segments. The setting bounds the time that opening takes
-    /// after a crash, and the log's space on disk: a single commit that is larger takes more, until the checkpoint
-    /// after it.
+    /// Most bytes of log since the last checkpoint, not 0; the smallest log has four segments. Commits wait beyond them. The thread of
+    /// checkpoints begins one at half of this, or earlier where there is less data. The setting bounds the time that opening takes after a
+    /// crash, and the log's space on disk: a single commit that is larger takes more, until the checkpoint after it.
     pub log_bytes: u64,
     /// Further folders, best on other devices, over which the data file is striped. Creation makes those that are
     /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on

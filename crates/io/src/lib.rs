@@ -1,6 +1,6 @@
 //! The I/O layer under nofault: disks with queues, aligned buffers, memory maps and kernel counters.
 //!
-//! It knows nothing of pages, trees or experiments. Almost all `unsafe` of the project lives here, in small functions.
+//! It knows nothing of pages, trees or experiments. The `unsafe` that talks to the kernel lives here, in small functions; `xtask/unsafe-files.txt` lists all files that have any.
 //!
 //! | module | purpose |
 //! |---|---|

@@ -14,8 +14,8 @@
 //! | install a snapshot | the rows go into new tables; one durable commit makes them the state |
 //!
 //! # Why snapshots are rows and not a backup
-//! [`Db::backup`](nofault::Db::backup) copies all of a database: with the log and the vote, which must not travel, and as a folder of files of
-//! which the smallest takes 16 MiB for its own log. openraft moves a stream in which it can seek, and the receiver has a database with other groups in it
+//! [`Db::backup`](nofault::Db::backup) copies all of a database: with the log and the vote, which must not travel, and as a folder of files.
+//! openraft moves a stream in which it can seek, and the receiver has a database with other groups in it
 //! to go on with. So a snapshot has the rows of the state's tables only, read from a snapshot of the database, in frames with checksums: as dense as
 //! the rows, and for any page size and compression at the receiver.
 //!
