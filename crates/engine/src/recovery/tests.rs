@@ -28,7 +28,7 @@ fn settings() -> Settings {
     Settings {
         page_bytes: PAGE,
         // 40 frames or so beside the log's buffers.
-        cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 736,
+        cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 752,
         log_bytes: 64 << 10,
         background_threads: false,
         // Two simulated disks with the same history hold the same bytes.
