@@ -203,7 +203,8 @@ fn pages_of_expired_values_are_not_read_ahead() {
     assert!(pool.misses < pool.blocks_used * 19 / 20, "{pool:?}");
 }
 
-/// Threads and a task scan real files at a time, in both directions; one scan ends in the middle.
+/// Threads and a task scan real files at a time, in both directions; one scan ends in the middle. Read-ahead follows how often a scan waits; that
+/// of the task is kept far, so that it reads for itself alone however fast the others and the disk are.
 #[test]
 fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_beside_one_another() {
     const KEYS: u32 = 100_000;
@@ -224,11 +225,18 @@ fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_besid
             let mut range = table.range::<&[u8]>(..);
             scope.spawn(move || (0..end).for_each(|key| check(key, range.next().unwrap().unwrap())));
         }
-        let mut range = AsRef::<Table>::as_ref(&table).range::<&[u8]>(..).rev();
+        let db = AsRef::<Table>::as_ref(&table).db();
+        let tree = block_on(db.core.catalog.table(b"t")).unwrap();
+        let all = KeyRange { start: Vec::new(), end: None };
+        let snapshot = Arc::new(db.core.store.snapshot());
+        let mut scan = Scan::new(db.core.reader.clone(), snapshot, tree, all, Direction::Reverse);
+        let far = db.core.reader.loader.ahead_max();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         scope.spawn(move || {
-            block_on(async {
+            runtime.block_on(async {
                 for key in (0..KEYS).rev() {
-                    check(key, range.next().await.unwrap().unwrap());
+                    scan.distance = far;
+                    check(key, scan.next().await.unwrap().unwrap());
                 }
             });
         });
