@@ -247,3 +247,21 @@ impl Drop for ScanRead {
         self.run.fail();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{BlockId, Tag};
+
+    #[test]
+    fn a_page_that_is_named_twice_is_in_a_run_once() {
+        let at = |number: u64| {
+            let at = Location { block: BlockId(number + 5), tag: Tag::of(number), is_compressed: false };
+            (PageId(number), at)
+        };
+        let named = (0..20).flat_map(|number| [at(number), at(number / 2)]).collect();
+        let mut rest = Vec::new();
+        let runs = ScanRun::divide(named, 128, &mut rest);
+        assert_eq!((runs, rest), (vec![(0..20).map(at).collect()], Vec::new()));
+    }
+}
