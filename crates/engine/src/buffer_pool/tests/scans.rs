@@ -258,6 +258,27 @@ fn a_scan_gets_on_beside_more_read_ahead_for_the_pool_than_is_sent_at_a_time() {
 }
 
 #[test]
+fn damage_that_only_a_scan_has_read_counts_as_a_second_read() {
+    let mut options = SimOptions::calm();
+    options.rates.flipped_read = 0.3;
+    let disk: Arc<dyn Disk> = SimWorld::new(8, options).directory().create("data").unwrap();
+    let (pool, ids) = pool_of(&disk, 400);
+    let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
+    let before = pool.stats().checksum_retries;
+    let mut refused = 0;
+    for pages in ids.chunks(8) {
+        // Two of them may lie apart from the others.
+        assert!(scan.read(&mut pages.to_vec(), snapshot.seq()) >= 4);
+        wait_for(&scan, pages);
+        refused += pages.iter().filter(|page| scan.page(**page) == Some(OwnPage::Refused)).count() as u64;
+        scan.note_used(pages.to_vec());
+        scan.pass_leaf();
+    }
+    let counted = pool.stats().checksum_retries - before;
+    assert!(refused == counted && counted > 5, "{refused} pages refused, {counted} counted");
+}
+
+#[test]
 fn pages_that_are_not_what_the_snapshot_shows_are_read_through_the_pool_and_keep_no_memory() {
     let (pool, ids, snapshot, mut scan) = scan_of(6, 100);
     let later: Vec<_> = ids[..8].iter().map(|page| (*page, 1000)).collect();
