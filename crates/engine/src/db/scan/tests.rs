@@ -246,3 +246,43 @@ fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_besid
     drop(table);
     db.close().unwrap();
 }
+
+#[test]
+fn leaves_that_were_rewritten_since_the_snapshot_are_waited_for_together() {
+    const KEYS: u32 = 300_000;
+    const KEPT: u32 = KEYS / 4 * 3;
+    let directory: Arc<dyn Directory> = SimWorld::new(13, SimOptions::calm()).directory();
+    let settings =
+        Settings { cache_bytes: 40 << 20, log_bytes: 64 << 20, background_threads: false, ..Settings::default() };
+    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    table.bulk_load((0..KEYS).map(|key| (key.to_be_bytes(), [1; 200]))).unwrap();
+    let core = &AsRef::<Table>::as_ref(&table).db().core;
+    let tree = block_on(core.catalog.table(b"t")).unwrap();
+    let all = KeyRange { start: Vec::new(), end: None };
+    let mut scan = Scan::new(core.reader.clone(), Arc::new(core.store.snapshot()), tree, all, Direction::Forward);
+    let far = core.reader.loader.ahead_max();
+    let mut expect = |keys: std::ops::Range<u32>| {
+        for key in keys {
+            scan.distance = far;
+            let entry = block_on(scan.next()).unwrap();
+            assert!(entry == Some((key.to_be_bytes().to_vec(), vec![1; 200])), "{key}");
+        }
+    };
+    expect(0..KEPT);
+    // All leaves that follow are written anew, and leave memory.
+    for first in (KEPT..KEYS).step_by(1000) {
+        let mut batch = crate::Batch::new();
+        for key in first..first + 1000 {
+            batch.put(&table, key.to_be_bytes(), [2; 200]);
+        }
+        db.write(batch, crate::Durability::Deferred).unwrap();
+    }
+    db.checkpoint().unwrap();
+    assert_eq!(table.range(..KEPT.to_be_bytes()).count(), KEPT as usize);
+    let counts = || (db.stats().histograms.read_ns.count(), db.stats().pool.misses_for_scans);
+    let before = counts();
+    expect(KEPT..KEYS);
+    let (waits, own) = (counts().0 - before.0, counts().1 - before.1);
+    assert!(own > 2000 && waits < own / 20, "{waits} waits for {own} pages");
+}
