@@ -135,8 +135,13 @@ impl Evictor {
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
-        if swept >= want && !writers_wait {
-            return swept;
+        let coming = self.versions.retired_frames();
+        if swept + coming >= want && !writers_wait {
+            if coming > 0 {
+                // Lets a thread go on that was stopped with a guard.
+                std::thread::yield_now();
+            }
+            return swept + coming;
         }
         let blocks = self.evict_surplus_blocks(want);
         let (mut clean, cold) = self.sweep_rounds(want.saturating_sub(blocks.len()), true);
@@ -199,8 +204,12 @@ impl Evictor {
     }
 
     /// Evicts about `want` frames that need no write, with bounded work: surplus blocks, then pages. Where it finds none of
-    /// either, it evicts other blocks.
+    /// either, it evicts other blocks. While as many evicted frames wait for their epoch it evicts none: a thread that was stopped
+    /// with a guard would else cost the pool all its pages.
     fn evict_clean(&self, want: usize) {
+        if self.versions.retired_frames() >= want {
+            return self.versions.help_epoch();
+        }
         let mut evicted = self.evict_surplus_blocks(want);
         if evicted.len() < want {
             // Beside many blocks there are few pages: a batch for the whole pool would evict all of them.

@@ -1,6 +1,7 @@
 //! Epoch reclamation: collects the frames and versions that no reader can reach any more, once the epoch guards that
 //! were pinned while one could are gone.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_epoch::Guard;
@@ -37,6 +38,8 @@ struct RetiredItems {
     /// keep what it has retired, and the blocks of these versions, for good. No other lock is taken while this lock is
     /// held.
     waiting: Mutex<WaitingItems>,
+    /// Number of retired frames that were not taken to be recycled yet.
+    frame_count: AtomicUsize,
 }
 
 /// Retired frames and versions that no call has been deferred for yet.
@@ -79,6 +82,7 @@ impl Reclamation {
 
     /// Retires frames that cannot be found any more: they can be recycled once all guards that are pinned now are gone.
     pub(super) fn retire_frames(&self, frames: Vec<u32>) {
+        self.retired.frame_count.fetch_add(frames.len(), Ordering::Relaxed);
         self.retire(WaitingItems { frames, versions: Vec::new() });
     }
 
@@ -135,7 +139,15 @@ impl Reclamation {
             budget.spend(STEPS_A_FRAME);
             frames.push(frame);
         }
+        drop(lists);
+        self.retired.frame_count.fetch_sub(frames.len(), Ordering::Relaxed);
         (frames, versions)
+    }
+
+    /// Returns the number of frames that were retired and not taken since: they become free without another eviction, once the
+    /// guards that are pinned now are gone.
+    pub(super) fn frame_count(&self) -> usize {
+        self.retired.frame_count.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_empty(&self) -> bool {

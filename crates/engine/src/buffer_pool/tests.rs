@@ -218,6 +218,28 @@ fn pages_that_a_range_scan_requests_arrive_without_a_waiter() {
 }
 
 #[test]
+fn a_thread_that_is_stopped_with_an_epoch_guard_does_not_cost_the_pool_its_pages() {
+    let world = SimWorld::new(6, SimOptions::calm());
+    let pool = pool(&world, 1024);
+    (1..10).for_each(|seq| _ = commit(&pool, seq, &[], &[seq; 100], &[]).unwrap());
+    pool.evictor.write_dirty(1024);
+    let evicted = |pool: &BufferPool| pool.versions.counters().evicted.load(Ordering::Relaxed);
+    let (before, guard) = (evicted(&pool), pool.versions.pin_epoch());
+    for _ in 0..50 {
+        pool.evictor.free_clean_frames(64);
+        pool.evictor.restock(64);
+        pool.evictor.free_frames(64);
+    }
+    let first = evicted(&pool) - before;
+    assert!((1..=128).contains(&first), "{first} pages were evicted while the first of them could not become free");
+    drop(guard);
+    let free = pool.stats().frames_free;
+    pool.evictor.free_clean_frames(64);
+    assert!(pool.stats().frames_free >= free + 64, "what was evicted becomes free");
+    assert_eq!(evicted(&pool) - before, first);
+}
+
+#[test]
 fn dropped_copies_leave_no_trace() {
     let world = SimWorld::new(1, SimOptions::calm());
     let pool = pool(&world, 64);

@@ -233,6 +233,11 @@ impl Versions {
         self.reclamation.retire_frames(frames);
     }
 
+    /// Returns the number of evicted frames that become free once the epoch guards that are pinned now are gone.
+    pub(super) fn retired_frames(&self) -> usize {
+        self.reclamation.frame_count()
+    }
+
     /// Evicts leaves of the page table while more of them are in memory than should be, within a budget.
     pub(super) fn trim_leaves(&self) {
         let (words, clock) = self.pages.words();
