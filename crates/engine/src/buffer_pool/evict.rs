@@ -135,13 +135,13 @@ impl Evictor {
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
-        let coming = self.versions.retired_frames();
-        if swept + coming >= want && !writers_wait {
-            if coming > 0 {
-                // Lets a thread go on that was stopped with a guard.
-                std::thread::yield_now();
-            }
-            return swept + coming;
+        if swept >= want && !writers_wait {
+            return swept;
+        }
+        if !writers_wait && self.many_are_coming(want) {
+            // Lets a thread go on that was stopped with a guard.
+            std::thread::yield_now();
+            return swept + want;
         }
         let blocks = self.evict_surplus_blocks(want);
         let (mut clean, cold) = self.sweep_rounds(want.saturating_sub(blocks.len()), true);
@@ -204,10 +204,9 @@ impl Evictor {
     }
 
     /// Evicts about `want` frames that need no write, with bounded work: surplus blocks, then pages. Where it finds none of
-    /// either, it evicts other blocks. While as many evicted frames wait for their epoch it evicts none: a thread that was stopped
-    /// with a guard would else cost the pool all its pages.
+    /// either, it evicts other blocks. While many evicted frames wait for their epoch it evicts none.
     fn evict_clean(&self, want: usize) {
-        if self.versions.retired_frames() >= want {
+        if self.many_are_coming(want) {
             return self.versions.help_epoch();
         }
         let mut evicted = self.evict_surplus_blocks(want);
@@ -225,6 +224,12 @@ impl Evictor {
         }
         self.versions.retire(evicted);
         self.versions.help_epoch();
+    }
+
+    /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the writers' reserve has: a thread that was
+    /// stopped with a guard would else cost the pool all its pages. Reads of other threads go on with what became free before.
+    fn many_are_coming(&self, want: usize) -> bool {
+        self.versions.retired_frames() >= want.max(self.versions.frames().reserve())
     }
 
     /// Evicts up to `want` blocks, but no more than the compressed tier has above its share; used ones if there are not so
