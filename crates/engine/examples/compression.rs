@@ -1,10 +1,11 @@
 //! Prints what compression does to three kinds of data: the space that they take, and the time of loading, reading and
 //! scanning them, compressed and not, in one run and by turns.
 //!
-//! `cargo run --release --features zstd --example compression [MIB] [FOLDER] [SECONDS]` loads so many MiB of each kind
+//! `cargo run --release --features zstd --example compression [MIB] [FOLDER] [SECONDS] [KIND]` loads so many MiB of each kind
 //! (256 by default) into databases in a new folder below `FOLDER` (the current one by default), which is removed at the
 //! end. The cache is a sixteenth of the data. Reads and scans are of a database that was opened anew. With `SECONDS` it
 //! waits so long after the rewriting, once for each kind, and prints what the database has made of it by itself.
+//! `KIND` is `json`, `events` or `logs`; without it, all three.
 
 mod records;
 
@@ -26,6 +27,7 @@ fn main() -> Result<()> {
     let mib: usize = arguments.first().map_or(256, |mib| mib.parse().expect("the first argument is a number of MiB"));
     let folder = arguments.get(1).map_or(".", String::as_str);
     let idle_s: u64 = arguments.get(2).map_or(0, |s| s.parse().expect("the third argument is a number of seconds"));
+    let kind = arguments.get(3);
     let folder = tempfile::tempdir_in(folder).expect("a folder that can be written to");
     println!(
         "{:8} {:6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>10} {:>10}",
@@ -41,6 +43,9 @@ fn main() -> Result<()> {
         "scan MB/s"
     );
     for (name, record) in [("json", json as Generator), ("events", event), ("logs", log_line)] {
+        if kind.is_some_and(|kind| kind != name) {
+            continue;
+        }
         for round in 0..ROUNDS {
             for compression in [Compression::None, Compression::Fast, Compression::Small] {
                 if compression == Compression::Small && !cfg!(feature = "zstd") {
