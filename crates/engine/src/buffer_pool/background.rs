@@ -22,6 +22,9 @@ const WRITE_BATCH_MAX: usize = 1024;
 /// The pause of the background writer before it submits reads again that the read queue has refused.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
+/// The pause of the background writer while evicted frames wait for a thread with an epoch guard, which wakes no thread.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
+
 /// The background writer: its state and its loop.
 pub(super) struct BackgroundWriter {
     versions: Arc<Versions>,
@@ -77,7 +80,8 @@ impl BackgroundWriter {
         self.reads.standstill().look(now);
         let pressed = frames.free_count() < low_water;
         if pressed && freed == 0 && !wrote_soon {
-            return self.signal.longer_pause();
+            let is_held = self.evictor.many_are_coming(batch);
+            return if is_held { LOOK_AGAIN_AFTER } else { self.signal.longer_pause() };
         }
         self.signal.note_progress();
         if pressed || wrote_soon {

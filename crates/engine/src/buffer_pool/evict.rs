@@ -135,13 +135,8 @@ impl Evictor {
         self.versions.help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
-        if swept >= want && !writers_wait {
+        if !writers_wait && (swept >= want || self.many_are_coming(want)) {
             return swept;
-        }
-        if !writers_wait && self.many_are_coming(want) {
-            // Lets a thread go on that was stopped with a guard.
-            std::thread::yield_now();
-            return swept + want;
         }
         let blocks = self.evict_surplus_blocks(want);
         let (mut clean, cold) = self.sweep_rounds(want.saturating_sub(blocks.len()), true);
@@ -228,7 +223,7 @@ impl Evictor {
 
     /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the writers' reserve has: a thread that was
     /// stopped with a guard would else cost the pool all its pages. Reads of other threads go on with what became free before.
-    fn many_are_coming(&self, want: usize) -> bool {
+    pub(super) fn many_are_coming(&self, want: usize) -> bool {
         self.versions.retired_frames() >= want.max(self.versions.frames().reserve())
     }
 
