@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{Duration, Instant};
 
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, RefusedOp};
@@ -232,6 +233,11 @@ fn a_thread_that_is_stopped_with_an_epoch_guard_does_not_cost_the_pool_its_pages
     }
     let first = evicted(&pool) - before;
     assert!((1..=128).contains(&first), "{first} pages were evicted while the first of them could not become free");
+    let mut taken = Vec::new();
+    pool.versions.frames().take_some_for_read(1024, &mut taken);
+    assert_eq!(pool.background.round(Instant::now()), Duration::from_millis(1), "the background writer does not spin");
+    pool.versions.frames().give_back(taken);
+    assert_eq!(evicted(&pool) - before, first);
     drop(guard);
     let free = pool.stats().frames_free;
     pool.evictor.free_clean_frames(64);
