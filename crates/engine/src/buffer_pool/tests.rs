@@ -235,7 +235,10 @@ fn a_thread_that_is_stopped_with_an_epoch_guard_does_not_cost_the_pool_its_pages
     assert!((1..=128).contains(&first), "{first} pages were evicted while the first of them could not become free");
     let mut taken = Vec::new();
     pool.versions.frames().take_some_for_read(1024, &mut taken);
-    assert_eq!(pool.background.round(Instant::now()), Duration::from_millis(1), "the background writer does not spin");
+    for _ in 0..3 {
+        let pause = pool.background.round(Instant::now());
+        assert_eq!(pause, Duration::from_millis(1), "the background writer does not spin, nor sleep longer each time");
+    }
     pool.versions.frames().give_back(taken);
     assert_eq!(evicted(&pool) - before, first);
     drop(guard);
