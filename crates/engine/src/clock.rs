@@ -27,7 +27,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// ```
 pub trait Clock: Send + Sync + 'static {
     /// Returns the time. Called by reads that meet an entry that expires, by each snapshot, range and transaction when it
-    /// begins, and by a thread of the database once a second. It must not use the database.
+    /// begins, by each write to the log, for which later commits wait, and by a thread of the database once a second. It must not use
+    /// the database.
     fn now(&self) -> SystemTime;
 }
 

@@ -242,7 +242,6 @@ impl LogCore {
     /// in flight. There is a segment for it, because no fragment is appended unless the segments can hold it
     /// (`growth`).
     pub(super) fn next_group(&self, writer: &mut Writer) -> Option<Op> {
-        let now = self.hooks.time.get().map_or(Moment(0), |time| time());
         let mut state = self.lock();
         // While a group is in flight, a small second one would only take commits from a larger group that follows it.
         let worth_it = writer.in_flight.is_empty() || state.pending_bytes >= PIPELINE_BYTES;
@@ -270,6 +269,8 @@ impl LogCore {
         let offset = state.segments.offset_of(position)?;
         let buffer = writer.spare.pop()?;
         let end = self.end_of(state.position, state.pending_bytes as u64);
+        // Under the lock, so that no commit is dated before it was appended: a restore as of a time has none that began later.
+        let now = self.hooks.time.get().map_or(Moment(0), |time| time());
         let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), now, buffer);
         // The admission of records relies on this bound.
         debug_assert!(

@@ -49,7 +49,8 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one hook for its failure");
     }
 
-    /// Sets the clock by which groups are dated; without one their time is not known. Call it once, before the first commit.
+    /// Sets the clock by which groups are dated; without one their time is not known. Call it once, before the first commit. It is asked
+    /// under the log's lock.
     pub(crate) fn set_time_source(&self, source: TimeSource) {
         let set = self.0.hooks.time.set(source);
         debug_assert!(set.is_ok(), "the log has one clock");

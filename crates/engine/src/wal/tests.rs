@@ -1,4 +1,5 @@
 mod acknowledged;
+mod dates;
 mod ends;
 mod full;
 mod openings;
