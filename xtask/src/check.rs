@@ -16,6 +16,14 @@ use serde::Deserialize;
 
 use crate::{STEP_LIMITS, cargo, cargo_command, root, step, tidy, wait};
 
+/// The test programs that take longest, the longest first. One that begins last would run alone for minutes.
+const LONGEST: [&str; 4] = [
+    "crates/lab/src/lib.rs",
+    "crates/engine/src/lib.rs",
+    "crates/engine/tests/integration/main.rs",
+    "crates/engine/tests/torture/main.rs",
+];
+
 /// Runs all checks: format first, as it is the quickest to mend; tests before docs, as they find more.
 pub(crate) fn run() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
@@ -82,7 +90,7 @@ struct Target {
     src_path: PathBuf,
 }
 
-/// Builds the test programs of `cargo test` and returns them in cargo's order. The examples are no test programs; clippy has compiled them.
+/// Builds the test programs of `cargo test` and returns them, the longest first. The examples are no test programs; clippy has compiled them.
 fn test_programs() -> Result<Vec<Job>> {
     let targets = ["--lib", "--bins", "--tests"];
     let mut build = cargo_command(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
@@ -115,6 +123,8 @@ fn programs(messages: &str, root: &Path) -> Result<Vec<Job>> {
     if programs.is_empty() {
         bail!("cargo names no test program");
     }
+    // Cargo's order is that in which it has built them, which differs from run to run.
+    programs.sort_by_key(|job| LONGEST.iter().position(|source| job.name.ends_with(source)).unwrap_or(LONGEST.len()));
     Ok(programs)
 }
 
@@ -188,6 +198,10 @@ mod tests {
             [("tests of crates/a/src/lib.rs", "/t/deps/a-1"), ("tests of crates/a/tests/b/main.rs", "/t/deps/b-2")];
         assert_eq!(found, expected.map(|(name, program)| (name, program.as_ref(), folder)));
         assert!(programs("", Path::new("/r")).is_err());
+        let long = artifact(true, r#""/t/deps/long""#, "../engine/src/lib.rs").replace("a/../", "");
+        let found =
+            programs(&[artifact(true, r#""/t/deps/a-1""#, "src/lib.rs"), long].join("\n"), Path::new("/r")).unwrap();
+        assert_eq!(found[0].command.get_program(), "/t/deps/long");
     }
 
     #[test]
