@@ -202,6 +202,7 @@ mod tests {
         let found =
             programs(&[artifact(true, r#""/t/deps/a-1""#, "src/lib.rs"), long].join("\n"), Path::new("/r")).unwrap();
         assert_eq!(found[0].command.get_program(), "/t/deps/long");
+        assert!(LONGEST.iter().all(|source| root().join(source).exists()), "a test program that takes long has moved");
     }
 
     #[test]

@@ -21,8 +21,7 @@ use crate::format::PageId;
 const WRITE_BATCH_MAX: usize = 1024;
 /// The pause of the background writer before it submits reads again that the read queue has refused.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(10);
-
-/// The pause of the background writer while evicted frames wait for a thread with an epoch guard, which wakes no thread.
+/// The pause of the background writer while evicted frames wait for a thread with an epoch guard. The end of a guard wakes no thread.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
 
 /// The background writer: its state and its loop.

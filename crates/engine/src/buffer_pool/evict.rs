@@ -221,10 +221,10 @@ impl Evictor {
         self.versions.help_epoch();
     }
 
-    /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the writers' reserve has: a thread that was
-    /// stopped with a guard would else cost the pool all its pages. Reads of other threads go on with what became free before.
+    /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the stock for batches of reads has. Without
+    /// this limit a thread that the system has stopped with a guard would cost the pool all its pages.
     pub(super) fn many_are_coming(&self, want: usize) -> bool {
-        self.versions.retired_frames() >= want.max(self.versions.frames().reserve())
+        self.versions.retired_frames() >= want.max(self.versions.frames().stock())
     }
 
     /// Evicts up to `want` blocks, but no more than the compressed tier has above its share; used ones if there are not so

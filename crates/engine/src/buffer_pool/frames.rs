@@ -236,7 +236,12 @@ impl Frames {
 
     /// Returns the number of frames that are kept free: the writers' reserve, and a stock for batches of reads.
     pub(crate) fn kept_free(&self) -> usize {
-        self.reserve + (self.count() / STOCK_SHARE).min(STOCK_MAX)
+        self.reserve + self.stock()
+    }
+
+    /// Returns the number of frames that are kept free for batches of reads.
+    pub(crate) fn stock(&self) -> usize {
+        (self.count() / STOCK_SHARE).min(STOCK_MAX)
     }
 
     pub(crate) fn free_count(&self) -> usize {

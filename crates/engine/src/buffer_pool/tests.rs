@@ -244,7 +244,7 @@ fn a_thread_that_is_stopped_with_an_epoch_guard_does_not_cost_the_pool_its_pages
     drop(guard);
     let free = pool.stats().frames_free;
     pool.evictor.free_clean_frames(64);
-    assert!(pool.stats().frames_free >= free + 64, "what was evicted becomes free");
+    assert!(pool.stats().frames_free >= free + 64, "evicted frames become free");
     assert_eq!(evicted(&pool) - before, first);
 }
 
