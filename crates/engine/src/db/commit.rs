@@ -127,6 +127,15 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         Ok(self.commit(Commit::blind(vec![op], Durability::Sync)).await?)
     }
 
+    /// Waits until all commits made so far are durable, and so visible.
+    ///
+    /// # Errors
+    /// `Poisoned` after a failure of the log.
+    pub(super) async fn await_earlier(&self) -> Result<()> {
+        self.waits.durable(self.pages.commits.last().position).await?;
+        self.pages.commits.check_poison()
+    }
+
     async fn commit_sized(self: &Arc<Self>, commit: Commit, size: Size) -> CommitResult<()> {
         if commit.ops.is_empty() {
             return Ok(());

@@ -14,7 +14,6 @@ use super::catalog::Catalog;
 use super::commit::Committer;
 use super::expiry_rows::ROW_HEADER_BYTES;
 use super::thread;
-use super::wait::yield_now;
 use super::write_set::WriteSet;
 use crate::btree::Tree;
 use crate::codec::Compression;
@@ -100,8 +99,8 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
             }
             let op = Op::CreateTable { name: EXPIRY_INDEX_KEY.to_vec(), compression: Compression::None };
             match self.committer.commit_op(op).await {
-                // Another call makes it, and it is not visible yet.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => yield_now().await,
+                // Another call makes it, and it is not visible yet. After a failure of the log it never will be.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.committer.await_earlier().await?,
                 made => made?,
             }
         }

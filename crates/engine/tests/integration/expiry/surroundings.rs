@@ -12,6 +12,7 @@ use nofault::error::ErrorKind;
 use nofault::salvage::{SalvageOptions, salvage};
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::{disk, time, tiny};
 
@@ -224,4 +225,19 @@ fn a_clock_that_goes_back_shows_nothing_that_has_expired() {
     assert_eq!(table.get("a").unwrap(), None);
     clock.set(time(0));
     assert_eq!((table.get("a").unwrap(), db.snapshot().get(&table, "a").unwrap(), db.now()), (None, None, time(100)));
+}
+
+/// Regression: the index of expiry that the first put had begun to make never became visible, and each later put waited for it
+/// without end, as did the background removal after a bulk load, and with it the end of the database.
+#[test]
+fn a_put_that_expires_fails_where_the_log_has_failed_while_the_first_such_put_was_made() {
+    let (_, settings) = tiny();
+    let world = SimWorld::new(4, SimOptions::calm());
+    let db = Db::create_in(&world.directory(), &settings).unwrap();
+    let table = db.create_table("t").unwrap();
+    world.inject(Fault::new(Call::Write, Effect::Errno(libc::EIO)).on("log").times(u64::MAX));
+    for _ in 0..3 {
+        let error = table.put_with_expiry("k", "v", time(1000)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Poisoned);
+    }
 }
