@@ -6,7 +6,7 @@
 //! leader if there is none. When that commit is durable it first wakes the next leader, then the threads and tasks of the other
 //! commits in its groups. For tasks and for deferred commits the WAL writer thread (`background_writer`) is the leader. Commits
 //! are acknowledged in the order of the log, in whatever order the writes complete. Groups fill segments of one preallocated,
-//! pre-written file; segments before the last checkpoint that no tail keeps are used again.
+//! pre-written file; segments before the last checkpoint that no tail keeps are used again, oldest first.
 //!
 //! Invariants:
 //! 1. A commit is reported durable only when its group and every group before it are durable.

@@ -299,7 +299,7 @@ impl Tail {
 
     /// Allows the log to be used again before a position that this tail has had: no tail will go on from an earlier one. What was
     /// not released is kept, also after a crash, if a tail goes on there soon after the database was opened. Closing the database
-    /// keeps nothing for a tail that has not returned all commits.
+    /// shortens the log, and keeps only its end for a tail to go on there: the segment of the last commits, and the one before.
     pub fn release(&self, position: &Position) {
         if position.file_id == self.position.file_id && position.commit <= self.position.commit {
             self.hold.advance(position.anchor.position);

@@ -8,6 +8,7 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::Error as IoError;
 
+use super::segments::FREE_TO_ASSIGN;
 use super::waiting::{Goal, Leadership, Waiter};
 use super::{Anchor, GROUP_BYTES_MAX, GROUPS_IN_FLIGHT, LogCore, LogOptions, LogState, Mark};
 use crate::error::{Error, ErrorKind, Result};
@@ -252,8 +253,8 @@ impl LogCore {
         let (position, slots) = (state.position, state.slots);
         if state.segments.offset_of(position).is_none() {
             // A durable superblock always names the anchor, so the segments before it that no tail keeps may be used again.
-            state.recycle_segments();
             state.segments.extend_to(slots);
+            state.recycle_segments(FREE_TO_ASSIGN);
             if !state.segments.assign(position) {
                 let what = format!("the log was given more than its segments hold, at {}", state.position);
                 drop(state);

@@ -5,6 +5,9 @@
 
 use crate::format::LOG_BLOCK_BYTES;
 
+/// Number of slots that must be free for one to be assigned.
+pub(super) const FREE_TO_ASSIGN: u64 = 2;
+
 /// Assigns segments of the log to slots of the log file.
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -85,12 +88,19 @@ impl Segments {
         self.slots.truncate(count as usize);
     }
 
-    /// Frees the slots of all segments that end before the segment of this log position.
-    pub(super) fn recycle_before(&mut self, position: u64) {
+    /// Frees slots of segments that end before the segment of this log position, the oldest first, until `count` slots are free or
+    /// no such segment is left. Returns whether it has freed any.
+    pub(super) fn recycle_before(&mut self, position: u64, count: u64) -> bool {
         let first = position / self.segment_bytes;
-        for slot in &mut self.slots {
-            *slot = slot.filter(|segment| *segment >= first);
+        let mut free = self.slots.iter().filter(|held| held.is_none()).count() as u64;
+        let before = free;
+        while free < count
+            && let Some(oldest) = self.slots.iter_mut().filter(|held| held.is_some_and(|held| held < first)).min()
+        {
+            *oldest = None;
+            free += 1;
         }
+        free > before
     }
 }
 
@@ -118,10 +128,20 @@ mod tests {
         assert!(segments.assign(0) && segments.assign(16384));
         assert_eq!(segments.offset_of(16384 + 4096), Some(16384 + 4096));
         assert!(!segments.assign(2 * 16384), "the last one stays prepared");
-        segments.recycle_before(16384 + 8192);
+        assert!(segments.recycle_before(16384 + 8192, 2) && !segments.recycle_before(16384 + 8192, 9));
         assert!(segments.assign(2 * 16384));
         assert_eq!(segments.offset_of(2 * 16384 + 4096), Some(4096));
         assert_eq!(segments.offset_of(4096), None);
         assert_eq!(segments.offset_of(16384 + 4096), Some(16384 + 4096), "the anchor lies in this one");
+    }
+
+    #[test]
+    fn the_oldest_segments_are_used_again_first_and_no_more_than_are_needed() {
+        let mut segments = Segments::new(16384, vec![Some(7), Some(5), None, Some(6), Some(8)]);
+        assert!(!segments.recycle_before(8 * 16384, 1), "one is free");
+        assert!(segments.recycle_before(8 * 16384, 2));
+        assert_eq!([5, 6, 7].map(|segment| segments.offset_of(segment * 16384).is_some()), [false, true, true]);
+        assert!(segments.recycle_before(8 * 16384, u64::MAX));
+        assert_eq!([6, 7, 8].map(|segment| segments.offset_of(segment * 16384).is_some()), [false, false, true]);
     }
 }

@@ -138,14 +138,20 @@ impl LogCore {
         let mut writer = self.lock_writer();
         let end = {
             let mut state = self.lock();
-            state.recycle_segments();
             state.segments.extend_to(before);
+            // One more segment stays than is needed, for a tail that goes on when the database was closed and opened again: the
+            // last groups may have begun another segment than the one with its position.
+            let kept_from = state.kept_from();
+            state.segments.recycle_before(kept_from.saturating_sub(self.options.segment_bytes), u64::MAX);
+            state.recycle_segments(before - keep + 1);
             state.position
         };
         loop {
             let Some(step) = self.lock().segments.next_move(keep) else { break };
             match self.move_segment(grower, &step, end) {
                 Ok(true) => self.lock().segments.make(&step),
+                // The one that cannot be moved may be one that nothing needs.
+                Ok(false) if self.lock().recycle_segments(u64::MAX) => {}
                 Ok(false) => return false,
                 Err(error) => {
                     self.poison(&error);

@@ -118,10 +118,11 @@ impl LogState {
         self.anchor.position.min(self.holds.kept_from())
     }
 
-    /// Frees the slots of the segments that nothing needs.
-    pub(super) fn recycle_segments(&mut self) {
+    /// Frees slots of segments that nothing needs, the oldest first, until `count` slots are free. Returns whether it has freed any.
+    /// The others stay for a tail that goes on where an earlier one has ended.
+    pub(super) fn recycle_segments(&mut self, count: u64) -> bool {
         let kept_from = self.kept_from();
-        self.segments.recycle_before(kept_from);
+        self.segments.recycle_before(kept_from, count)
     }
 
     /// See [`Log::anchor_after`].

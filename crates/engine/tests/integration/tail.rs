@@ -1,6 +1,8 @@
 //! Tails: a copy that applies the events of a tail has, at each commit, the content that the source had – whatever is committed
 //! meanwhile, wherever the tail is left and begun again, and after a power cut at any moment.
 
+mod closing;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -159,7 +161,7 @@ fn a_copy_that_follows_has_the_content_of_the_source_whatever_is_committed() {
                     }
                     let is_closed = rng.bool();
                     if is_closed {
-                        // Closing keeps no log for a tail that is not there.
+                        // Closing keeps little of the log for a tail that is not there.
                         copy.follow(&mut tail, snapshot.commit());
                     }
                     let position = Position::from_bytes(&copy.position.to_bytes()).unwrap();
@@ -568,27 +570,4 @@ fn a_power_cut_beside_many_threads_takes_nothing_back_that_a_tail_has_returned()
         went_on += 1;
     }
     assert_eq!(went_on, 30);
-}
-
-/// A thread that reads for a call whose future was dropped has a handle of the database for a moment longer.
-#[test]
-fn a_database_can_be_closed_as_soon_as_its_tail_is() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    for seed in 0..100 {
-        let world = SimWorld::new(seed, SimOptions::calm());
-        let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
-        let table = db.create_table("t").unwrap();
-        runtime.block_on(async {
-            let (snapshot, mut tail) = db.asynchronous().begin_tail().await.unwrap();
-            drop(snapshot);
-            AsRef::<nofault::Table>::as_ref(&table).put("key", "value").await.unwrap();
-            {
-                let next = std::pin::pin!(tail.next());
-                drop(next.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())));
-            }
-            tail.close().await;
-        });
-        drop(table);
-        db.close().unwrap();
-    }
 }

@@ -3,6 +3,7 @@
 use nofault_sim::{Caching, Call, Effect, Fault};
 
 use super::*;
+use crate::format::decode_group;
 
 /// Options of a log of the smallest size that settings allow.
 const SMALL: LogOptions = LogOptions { log_bytes: 4 * 32768, ..OPTIONS };
@@ -155,6 +156,27 @@ fn the_file_keeps_its_length_while_a_record_is_under_way() {
     log.append(CommitSeq(story.last + 1), &[&[1; 100]], Some(Durability::Sync)).ok().unwrap();
     log.shrink();
     assert_eq!(slots_of(&world), SLOTS);
+}
+
+#[test]
+fn a_segment_that_nothing_needs_and_that_cannot_be_read_does_not_keep_the_file_long() {
+    let world = SimWorld::new(1, SimOptions::default());
+    let (log, mut story) = begin(&world, 1).unwrap();
+    story.grow(&log, 1).unwrap();
+    // All that is needed lies in the segments from that of the anchor on.
+    let segment_bytes = SMALL.segment_bytes;
+    let log_bytes = world.read_file("log").unwrap();
+    for (slot, bytes) in (0..).zip(log_bytes.chunks_exact(segment_bytes as usize)) {
+        let segment = decode_group(SMALL.file_id, segment_bytes, bytes).map(|group| group.position / segment_bytes);
+        if segment.is_some_and(|segment| segment < story.anchor.position / segment_bytes) {
+            world.zero_range("log", slot * segment_bytes + 4096..(slot + 1) * segment_bytes).unwrap();
+        }
+    }
+    log.shrink();
+    assert_eq!(slots_of(&world), SLOTS);
+    story.commit(&log, 100).unwrap();
+    drop(log);
+    story.reopen(&world).unwrap();
 }
 
 /// A way to make the file shorter, with the number of segments that it leaves when no record needs more.
