@@ -257,6 +257,14 @@ impl<T> BlockContent<T> {
         }
     }
 
+    /// Returns whether `is_so` holds for any of the pages.
+    pub(super) fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
+        match self {
+            Self::Whole(page) => is_so(page),
+            Self::Packed { pages, .. } => pages.iter().any(|(page, _)| is_so(page)),
+        }
+    }
+
     /// Returns the pages with their locations, once the content was written to `block`. `tag_of` returns the tag of a
     /// page that was written as it is.
     pub(super) fn located(self, block: BlockId, tag_of: impl Fn(&T) -> Tag) -> Vec<(T, Location)> {

@@ -44,7 +44,7 @@ use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
 use crate::budget::Budget;
 use crate::codec::Compression;
 use crate::error::Result;
-use crate::format::compressed::{restore_page, written_pages};
+use crate::format::compressed::{codec_of, restore_page, written_pages};
 use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
 
@@ -189,8 +189,8 @@ impl Relocator {
         self.pending = 0;
     }
 
-    /// Moves pages of a table to adjacent blocks in the given order, unless they already lie in few fragments and,
-    /// where the table is compressed, would not take fewer blocks. Skips pages that exist only in memory, because their
+    /// Moves pages of a table to adjacent blocks in the given order, unless they already lie in few fragments, are
+    /// compressed as the table is to be, and would not take fewer blocks. Skips pages that exist only in memory, because their
     /// first write will place them. Blocks. Memory: two megabytes and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
@@ -209,7 +209,8 @@ impl Relocator {
             ..RelocationOutcome::default()
         };
         let enough = (FRAGMENT_BYTES_ENOUGH / self.versions.frames().page_bytes()).clamp(2, FRAGMENT_PAGES_ENOUGH);
-        let is_compressed = self.writer.codecs().of_table(table) != Compression::None;
+        let compression = self.writer.codecs().of_table(table);
+        let is_compressed = compression != Compression::None;
         let has_compressed = found.iter().any(|(_, at)| at.is_compressed);
         // The first and the last block may be shared with the lists before and after this one, wherever those lie.
         let fragments_max = blocks_before.div_ceil(enough as u64) + u64::from(has_compressed);
@@ -220,8 +221,8 @@ impl Relocator {
         }
         let mut repacked = self.repack(&found, Packing::InOrder)?;
         let is_smaller = repacked.contents.len() as u64 + blocks_before / SAVED_SHARE_MIN < blocks_before;
-        // A table that is compressed no more is restored, although it takes more blocks then.
-        if is_ordered && !is_smaller && (is_compressed || !has_compressed) {
+        // The table's compression was chosen, so its pages get it although they may take more blocks then.
+        if is_ordered && !is_smaller && !repacked.has_other_codec(compression) {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
@@ -578,7 +579,9 @@ impl Relocator {
                 *block = self.reader.read(page_bytes, &[offset])?.remove(0);
                 restore_page(file, *page, *at, block, &mut bytes)?;
             }
-            moving.push(MovingPage { index: moving.len(), page: *page, bytes });
+            let record = if at.is_compressed { codec_of(*page, block) } else { None };
+            let codec = record.unwrap_or(Compression::None);
+            moving.push(MovingPage { index: moving.len(), page: *page, bytes, codec });
         }
         self.reader.recycle(blocks);
         Ok(())

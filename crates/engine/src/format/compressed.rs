@@ -43,6 +43,8 @@ const BLOCK_HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 8;
 /// Bytes before the compressed bytes of a page.
 const RECORD_HEADER_BYTES: usize = 52;
+/// Offset of the codec in a record.
+const CODEC_AT: usize = 18;
 /// Most pages that share a block.
 pub(crate) const PAGES_A_BLOCK_MAX: usize = 64;
 /// A page is compressed only if that saves at least this share of it, as a divisor.
@@ -80,7 +82,7 @@ impl CompressedPage {
         }
         record[8..16].copy_from_slice(&page_commit(sealed).0.to_le_bytes());
         record[16..18].copy_from_slice(&u16::try_from(len).ok()?.to_le_bytes());
-        record[18] = compression.to_byte();
+        record[CODEC_AT] = compression.to_byte();
         record[20..22].copy_from_slice(&dictionary.map_or(0, Dictionary::number).to_le_bytes());
         seal_record(file.file_id, page, &mut record);
         Some(Self { page, record })
@@ -179,6 +181,12 @@ fn record_bytes(block: &[u8], at: usize) -> Option<usize> {
     (at + len <= block.len()).then_some(len)
 }
 
+/// Returns the codec of the record of a page in a block from which the page was restored.
+pub(crate) fn codec_of(page: PageId, block: &[u8]) -> Option<Compression> {
+    let (_, at) = directory(block)?.find(|(listed, _)| *listed == page)?;
+    Compression::from_byte(*block.get(at..at + RECORD_HEADER_BYTES)?.get(CODEC_AT)?)
+}
+
 /// Restores a page from `block`, which was read from `at`, into `into`: with a block of its own the bytes of the block,
 /// otherwise the bytes that were compressed, with a new header.
 ///
@@ -241,7 +249,7 @@ fn decompress(file: FileCodec<'_>, page: PageId, at: Location, block: &[u8], int
     if Tag::of(sum) != at.tag {
         return broken(&format!("a whole page, but of commit {commit}, not the version that was written last"));
     }
-    let (codec, dictionary) = (record[18], u16::from_le_bytes([record[20], record[21]]));
+    let (codec, dictionary) = (record[CODEC_AT], u16::from_le_bytes([record[20], record[21]]));
     if record[19] != 0 || record[22..24] != [0; 2] {
         return broken("a record of a kind that this version of nofault does not know");
     }

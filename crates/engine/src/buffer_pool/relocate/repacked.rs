@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use nofault_io::aligned::{IoBuf, PageKind};
 
 use crate::buffer_pool::packing::BlockContent;
+use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::format::{BlockId, PageId};
 
@@ -15,6 +16,8 @@ pub(super) struct MovingPage {
     pub(super) page: PageId,
     /// The page as it is in memory.
     pub(super) bytes: Vec<u8>,
+    /// The codec of the record from which it was restored.
+    pub(super) codec: Compression,
 }
 
 impl MovingPage {
@@ -32,6 +35,12 @@ pub(super) struct RepackedPages {
 impl RepackedPages {
     pub(super) fn page_count(&self) -> u64 {
         self.contents.iter().map(|content| content.sharing().max(1) as u64).sum()
+    }
+
+    /// Returns whether a page was compressed in another way than this.
+    pub(super) fn has_other_codec(&self, compression: Compression) -> bool {
+        let differs = |page: &MovingPage| page.codec != Compression::None && page.codec != compression;
+        self.contents.iter().any(|content| content.any(differs))
     }
 
     /// Returns the bytes of the next blocks, which are to be written to the blocks of `to`: a buffer for each run of
@@ -66,7 +75,7 @@ mod tests {
 
     /// A page whose bytes are all `mark`, as it is or in a block with another one.
     fn content(mark: u8, is_packed: bool) -> BlockContent<MovingPage> {
-        let moving = |bytes| MovingPage { index: 0, page: PageId(mark.into()), bytes };
+        let moving = |bytes| MovingPage { index: 0, page: PageId(mark.into()), bytes, codec: Compression::None };
         if !is_packed {
             return BlockContent::Whole(moving(vec![mark; PAGE_BYTES]));
         }
