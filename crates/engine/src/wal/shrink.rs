@@ -43,7 +43,7 @@ const HELD_SEGMENTS_MAX: u64 = 2;
 impl Log {
     /// Shortens the file by the segments that the last checkpoint has made superfluous. Does nothing while another
     /// thread writes to the log, or while a record is not complete: the next call tries again. When the disk fails, the
-    /// file keeps its length, or the log is poisoned. Blocks; commits wait while segments are copied, nearly always two
+    /// file keeps its length, or the log is poisoned. Blocks; commits wait while segments are copied, nearly always three
     /// at most.
     pub(crate) fn shrink(&self) {
         self.0.shrink();
