@@ -139,7 +139,6 @@ async fn a_restore_that_has_begun_finds_its_objects_while_they_are_put_together(
             ship.durable().await.unwrap();
         }
         let garbage = verify(store.clone(), "shop").await.unwrap().unneeded_objects;
-        // How many commits share an object depends on when the shipper comes to them.
         assert!(before >= 5 && garbage >= 16, "{before} objects before, {garbage} that are not needed any more");
         faulty.resume();
     };

@@ -12,7 +12,7 @@ pub(super) const FREE_TO_ASSIGN: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Segments {
     segment_bytes: u64,
-    /// The segment in each slot, if that segment is still needed.
+    /// The segment in each slot; `None` for a free one. A segment that nothing needs stays until its slot is.
     slots: Vec<Option<u64>>,
     /// The slot that was assigned last, which nearly every search is for.
     newest: usize,
@@ -92,15 +92,16 @@ impl Segments {
     /// no such segment is left. Returns whether it has freed any.
     pub(super) fn recycle_before(&mut self, position: u64, count: u64) -> bool {
         let first = position / self.segment_bytes;
-        let mut free = self.slots.iter().filter(|held| held.is_none()).count() as u64;
-        let before = free;
-        while free < count
-            && let Some(oldest) = self.slots.iter_mut().filter(|held| held.is_some_and(|held| held < first)).min()
-        {
-            *oldest = None;
-            free += 1;
+        let free = self.slots.iter().filter(|held| held.is_none()).count() as u64;
+        let wanted = usize::try_from(count.saturating_sub(free)).unwrap_or(usize::MAX);
+        let mut needless: Vec<_> =
+            self.slots.iter_mut().filter(|held| held.is_some_and(|segment| segment < first)).collect();
+        if wanted < needless.len() {
+            needless.sort_unstable();
         }
-        free > before
+        let freed = needless.len().min(wanted);
+        needless.into_iter().take(wanted).for_each(|slot| *slot = None);
+        freed > 0
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! A power cut between any two of these leaves a log with everything in it. A file that is longer than stated has free
 //! slots for the next opening, and shrinks after its next checkpoint. Where both copies of a segment are found, one is
-//! used and the other overwritten ([`forget_copies`]).
+//! used and the other overwritten ([`forget_copies`]); of a segment before those that recovery needs both stay until
+//! their slots are used again.
 //!
 //! Kept true by:
 //! 1. The thread that moves segments has the right to write groups, so no group is written to a segment while it is
