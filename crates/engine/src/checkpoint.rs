@@ -156,11 +156,18 @@ impl Checkpointer {
         if !is_saved {
             self.checkpoint()?;
         }
+        self.shrink_log_before_closing();
+        Ok(())
+    }
+
+    /// Makes the log as short as a database of this size that is being closed is to have it. Does nothing while another
+    /// thread writes to the log. Blocks.
+    pub(crate) fn shrink_log_before_closing(&self) {
+        self.shrink_log();
         // Otherwise the log of a small database that has seen a large commit would stay for good.
         if self.log.stats().file_bytes > self.used_bytes() / LOG_SHARE {
             self.shrink_log_to_least();
         }
-        Ok(())
     }
 
     /// Returns the sequence of the checkpoint in force.

@@ -251,7 +251,7 @@ impl Owner {
         self.closed.happen();
         match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(threads) => end_threads(threads, &self.checkpointer, &self.shrinker),
-            None => self.save().inspect(|()| self.checkpointer.shrink_log()),
+            None => self.save(),
         }
     }
 
@@ -408,8 +408,8 @@ fn end_threads(threads: Threads, checkpointer: &Checkpointer, shrinker: &Shrinke
     drop(checkpoints);
     let outcome = checkpointer.checkpoint_before_closing();
     drop(log);
-    // Now that no thread writes to the log.
-    checkpointer.shrink_log();
+    // Once more, now that no thread writes to the log.
+    checkpointer.shrink_log_before_closing();
     if keeps_files_short && outcome.is_ok() {
         shrinker.cut_before_closing();
     }
