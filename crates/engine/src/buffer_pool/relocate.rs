@@ -32,6 +32,7 @@ use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
 pub(super) use self::held_blocks::HeldBlocks;
+use self::held_blocks::blocks_and_fragments;
 pub(crate) use self::loose::{LooseMove, LooseStep};
 use self::repacked::{MovingPage, RepackedPages};
 use super::leaf_loads::LeafLoads;
@@ -189,9 +190,9 @@ impl Relocator {
         self.pending = 0;
     }
 
-    /// Moves pages of a table to adjacent blocks in the given order, unless they already lie in few fragments, are
-    /// compressed as the table is to be, and would not take fewer blocks. Skips pages that exist only in memory, because their
-    /// first write will place them. Blocks. Memory: two megabytes and a few pages. No checkpoint may be under way.
+    /// Moves pages of a table to adjacent blocks in the given order, unless they already lie in few fragments, have
+    /// no other codec than the table's, and would not take fewer blocks. Skips pages that exist only in memory, because
+    /// their first write will place them. Blocks. Memory: two megabytes and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
     /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
@@ -221,8 +222,10 @@ impl Relocator {
         }
         let mut repacked = self.repack(&found, Packing::InOrder)?;
         let is_smaller = repacked.contents.len() as u64 + blocks_before / SAVED_SHARE_MIN < blocks_before;
-        // The table's compression was chosen, so its pages get it although they may take more blocks then.
-        if is_ordered && !is_smaller && !repacked.has_other_codec(compression) {
+        // The table's compression was chosen, so its pages get it although they may take more blocks then. A full disk, on
+        // which pages were packed tightly, must have room again before.
+        let has_other_codec = repacked.has_other_codec(compression) && (!is_compressed || !self.is_short());
+        if is_ordered && !is_smaller && !has_other_codec {
             self.defragmented.extend(found.iter().map(|(_, at)| group_of(at.block)));
             return Ok(outcome);
         }
@@ -430,8 +433,12 @@ impl Relocator {
 
     /// Returns how to pack pages that move for the sake of their place alone.
     fn packing_in_place(&self) -> Packing {
-        let is_roomy = self.spare(ReservationKind::Ordinary) >= GROUP_BLOCKS;
-        if is_roomy { Packing::InOrder } else { Packing::Tight }
+        if self.is_short() { Packing::Tight } else { Packing::InOrder }
+    }
+
+    /// Returns whether blocks of the reserve are in use, as on a full disk: pages may have another codec than their table's then.
+    fn is_short(&self) -> bool {
+        self.versions.metadata().is_short(self.versions.frames())
     }
 
     /// Returns the kind of reservation for moving these pages as they are packed: only a move after which, with the next
@@ -586,13 +593,4 @@ impl Relocator {
         self.reader.recycle(blocks);
         Ok(())
     }
-}
-
-/// Returns the number of blocks in which the pages lie, and the number of runs of consecutive blocks that they form, in
-/// whatever order they come.
-fn blocks_and_fragments(pages: &[(PageId, Location)]) -> (u64, u64) {
-    let mut blocks: Vec<u64> = pages.iter().map(|(_, at)| at.block.0).collect();
-    blocks.sort_unstable();
-    blocks.dedup();
-    (blocks.len() as u64, blocks.chunk_by(|block, next| block + 1 == *next).count() as u64)
 }

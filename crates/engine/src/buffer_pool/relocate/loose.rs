@@ -9,6 +9,7 @@
 //! the fewest pages first. A step takes the pages of as many blocks as are free, so all of them find room, and moves
 //! them only if that empties more blocks than they take.
 
+use super::held_blocks::blocks_and_fragments;
 use super::{HeldBlocks, Packing, Relocator};
 use crate::buffer_pool::word_array::Entry;
 use crate::error::Result;
@@ -136,7 +137,7 @@ impl LooseMove {
         let (before, kind, gain_min) = if self.is_tight {
             (relocator.emptied_by(&places), ReservationKind::Packing, 1)
         } else {
-            let (before, _) = super::blocks_and_fragments(&places);
+            let (before, _) = blocks_and_fragments(&places);
             (before, relocator.kind_of_move(&places, &repacked), before.div_ceil(SAVED_SHARE))
         };
         if after + gain_min > before {
