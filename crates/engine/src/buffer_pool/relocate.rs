@@ -586,8 +586,7 @@ impl Relocator {
                 *block = self.reader.read(page_bytes, &[offset])?.remove(0);
                 restore_page(file, *page, *at, block, &mut bytes)?;
             }
-            let record = if at.is_compressed { codec_of(*page, block) } else { None };
-            let codec = record.unwrap_or(Compression::None);
+            let codec = at.is_compressed.then(|| codec_of(*page, block)).flatten().unwrap_or_default();
             moving.push(MovingPage { index: moving.len(), page: *page, bytes, codec });
         }
         self.reader.recycle(blocks);

@@ -13,7 +13,7 @@ fn a_tail_goes_on_after_the_database_was_closed_wherever_in_a_segment_it_has_end
     drop(snapshot);
     for round in 0..60 {
         let what = format!("round {round}");
-        // Up to a block of each place in a segment, and from the first round to the last through many segments.
+        // So the tail ends at any place of a segment.
         let table = db.open_or_create_table("t").unwrap();
         // In some rounds the file of the log grows, and becomes shorter as the database is closed.
         for _ in 0..rng.u32(1..if round % 2 == 0 { 20 } else { 200 }) {
