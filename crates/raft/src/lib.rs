@@ -95,7 +95,7 @@
 //!   (`tests/power_cuts.rs` cuts the power at each step).
 //! - A leader that restarts leads again only after an election: its state may lack entries whose clients have received an answer.
 //! - No call blocks the executor. `append` returns when readers see the entries, without the disk.
-//! - A snapshot that is damaged, or that shows more than the database has, is never offered and never installed.
+//! - A snapshot that is damaged, that shows more than the database has, or that the log does not follow, is never offered and never installed.
 //!
 //! Types of requests, nodes and ids are written by [postcard](https://docs.rs/postcard): their fields may not be skipped, flattened or
 //! untagged, and a change of a type is a change of the format. The futures of snapshots need a tokio runtime.
@@ -157,5 +157,6 @@ where
     let folder = snapshots.as_ref().to_path_buf();
     let state = StateMachine::open(group, names, meta.clone(), folder, application).await?;
     let log = LogStore::open(log, meta, state.last_applied()).await?;
+    state.remove_snapshot_before(log.gone().await?.as_ref()).await?;
     Ok((log, state))
 }

@@ -105,6 +105,13 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(store)
     }
 
+    /// Returns the last entry that the log does not have once openraft has started: it purges a log that ends before the state.
+    pub(crate) async fn gone(&self) -> Result<Option<LogId<C::NodeId>>> {
+        let LogState { last_purged_log_id, last_log_id } = self.state().await?;
+        let applied = self.applied.borrow().clone();
+        Ok(if last_log_id < applied { applied } else { last_purged_log_id })
+    }
+
     fn has_applied(&self, log_id: &LogId<C::NodeId>) -> bool {
         self.applied.borrow().as_ref() >= Some(log_id)
     }

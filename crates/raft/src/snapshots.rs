@@ -5,7 +5,8 @@
 //!
 //! The database decides, not the folder. A complete snapshot has been synced before it gets its name. The state that it shows
 //! may be lost in a power cut all the same, since applying is deferred: such a snapshot is removed when the node starts. So is
-//! a damaged one. openraft makes a new one where the log no longer has what the snapshot had.
+//! a damaged one, and one with a gap between it and the log: a node that ends while it installs a newer one may have the new state, a log that was
+//! purged up to it, and the older file. openraft makes a new snapshot where there is none and the log begins later, but takes an older one as it is.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,15 +51,29 @@ impl<C: RaftTypeConfig> Snapshots<C> {
                 fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))?;
             }
         }
-        let path = folder.join(COMPLETE);
-        let mut complete = None;
-        if let Some(mut file) = SnapshotFile::open(&path).await? {
-            complete = usable::<C>(&mut file, last_applied).await?;
-            if complete.is_none() {
-                fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))?;
+        let snapshots = Self { folder, next_part: AtomicU64::new(0), complete: Mutex::new(None) };
+        if let Some(mut file) = SnapshotFile::open(&snapshots.folder.join(COMPLETE)).await? {
+            match usable::<C>(&mut file, last_applied).await? {
+                Some(meta) => *snapshots.complete.lock().await = Some(meta),
+                None => snapshots.remove_complete().await?,
             }
         }
-        Ok(Arc::new(Self { folder, next_part: AtomicU64::new(0), complete: Mutex::new(complete) }))
+        Ok(Arc::new(snapshots))
+    }
+
+    /// Removes the complete snapshot if it does not have all entries up to `gone`, which the log does not have either.
+    pub(crate) async fn remove_before(&self, gone: Option<&LogId<C::NodeId>>) -> Result<()> {
+        let mut complete = self.complete.lock().await;
+        if complete.as_ref().is_some_and(|present| present.last_log_id.as_ref() < gone) {
+            self.remove_complete().await?;
+            *complete = None;
+        }
+        Ok(())
+    }
+
+    async fn remove_complete(&self) -> Result<()> {
+        let path = self.folder.join(COMPLETE);
+        fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))
     }
 
     /// Creates the file of a snapshot that is to be written or received.

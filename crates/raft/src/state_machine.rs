@@ -154,6 +154,11 @@ where
         self.told.subscribe()
     }
 
+    /// As [`Snapshots::remove_before`].
+    pub(crate) async fn remove_snapshot_before(&self, gone: Option<&LogId<C::NodeId>>) -> Result<()> {
+        self.shared.snapshots.remove_before(gone).await
+    }
+
     /// Notes the state that a commit has made.
     fn has_committed(&mut self, applied: AppliedState<C>) {
         self.told.send_replace(applied.last_applied.clone());

@@ -58,6 +58,12 @@ impl Content {
             EntryPayload::Blank => {}
         }
     }
+
+    /// The last entry that the log lacks once openraft has started: one that ends before the state is purged.
+    fn gone(&self) -> Option<LogId<u64>> {
+        let last = self.log.values().next_back().map(|entry| entry.log_id).or(self.purged);
+        if last < self.applied { self.applied } else { self.purged }
+    }
 }
 
 /// The contents that the node may show after a power cut: the first is known to be durable.
@@ -291,6 +297,7 @@ async fn reopened(db: &Db, folder: &Path, moments: &mut Moments, what: &str) -> 
     let found = content(&mut log, &mut state).await;
     if let Some(snapshot) = state.get_current_snapshot().await.unwrap() {
         assert!(snapshot.meta.last_log_id <= found.applied, "{what}: {} is ahead of the state", snapshot.meta);
+        assert!(snapshot.meta.last_log_id >= found.gone(), "{what}: the log does not follow {}", snapshot.meta);
     }
     moments.survived(found, what);
     (log, state)

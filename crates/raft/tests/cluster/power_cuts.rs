@@ -204,3 +204,24 @@ async fn a_follower_whose_power_is_cut_while_it_gets_a_snapshot_starts_again_and
     assert!(cut >= 8, "the power was cut in {cut} of 32 lives");
     follower.leader.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_ends_before_its_new_snapshot_has_its_name_starts_again_and_makes_one() {
+    let mut follower = Follower::start().await;
+    let mut world = SimWorld::new(3, SimOptions::calm());
+    let complete = follower.folder.path().join("2/snapshot");
+    let mut files = Vec::new();
+    for life in 0..2 {
+        follower.run_away().await;
+        assert_eq!(follower.live(&world).await.unwrap(), follower.rows, "life {life}");
+        files.push(std::fs::read(&complete).unwrap());
+        world = world.restart(life);
+    }
+    assert_ne!(files[0], files[1], "there was no second snapshot");
+    // State and log stay as the second one has made them.
+    std::fs::write(&complete, &files[0]).unwrap();
+    follower.write(1).await;
+    assert_eq!(follower.live(&world).await.unwrap(), follower.rows);
+    assert_ne!(std::fs::read(&complete).unwrap(), files[0], "it would offer a snapshot that its log does not follow");
+    follower.leader.shutdown().await.unwrap();
+}
