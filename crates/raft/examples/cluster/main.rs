@@ -23,6 +23,7 @@
 
 mod app;
 mod network;
+mod running;
 mod service;
 
 use std::process::ExitCode;

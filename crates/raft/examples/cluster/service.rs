@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::app::{Request, Types, VALUES, Values};
 use crate::network::{Network, serve};
+use crate::running::while_running;
 
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
@@ -110,7 +111,7 @@ fn unavailable(why: impl std::fmt::Display) -> Refusal {
 }
 
 async fn write(node: Node, request: Request) -> Result<Vec<u8>, Refusal> {
-    match node.raft.client_write(request).await {
+    match while_running(&node.raft, node.raft.client_write(request)).await {
         Ok(written) => Ok(written.data.0.unwrap_or_default()),
         Err(RaftError::APIError(ClientWriteError::ForwardToLeader(to))) => Err(elsewhere(to.leader_id)),
         Err(error) => Err(unavailable(error)),
@@ -133,7 +134,7 @@ async fn remove(State(node): State<Node>, Path(key): Path<String>) -> Result<Vec
 
 /// Reads a value as of a moment within this call: a majority has confirmed that this node leads.
 async fn read(State(node): State<Node>, Path(key): Path<String>) -> Result<Vec<u8>, Refusal> {
-    match node.raft.ensure_linearizable().await {
+    match while_running(&node.raft, node.raft.ensure_linearizable()).await {
         Ok(_) => {}
         Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => return Err(elsewhere(to.leader_id)),
         Err(error) => return Err(unavailable(error)),
@@ -144,7 +145,7 @@ async fn read(State(node): State<Node>, Path(key): Path<String>) -> Result<Vec<u
 
 /// Makes this node and its peers a cluster. One node is asked, once.
 async fn initialize(State(node): State<Node>) -> Result<(), Refusal> {
-    let initialized = node.raft.initialize(BTreeMap::clone(&node.members)).await;
+    let initialized = while_running(&node.raft, node.raft.initialize(BTreeMap::clone(&node.members))).await;
     initialized.map_err(|error| Refusal(StatusCode::CONFLICT, error.to_string()))
 }
 

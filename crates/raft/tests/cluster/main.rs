@@ -12,6 +12,8 @@ mod isolation {
 }
 mod network;
 mod power_cuts;
+#[path = "../../examples/cluster/running.rs"]
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,12 +26,14 @@ use nofault::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault_raft::{LogStore, StateMachine, StateReader};
+use openraft::error::{Fatal, RaftError};
 use openraft::storage::RaftStateMachine;
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 
 use crate::app::{Request, Response, Types, VALUES, Values};
 use crate::isolation::graph::{Outcome, Step, Txn, check};
 use crate::network::{Network, Weather};
+use crate::running::while_running;
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Option<Duration> = Some(Duration::from_secs(60));
@@ -247,6 +251,20 @@ async fn a_leader_that_starts_again_leads_only_after_an_election() {
     cluster.leader(&[1]).await;
     assert!(term(&cluster) > before, "it leads on in term {before}");
     assert_eq!(cluster.value(1, "apples").await.as_deref(), Some("12"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_an_answer_ends_when_the_node_stops() {
+    let mut cluster = Cluster::with_members(1..=1).await;
+    cluster.leader(&[1]).await;
+    let raft = cluster.nodes[&1].raft.clone();
+    let call = tokio::spawn(async move {
+        let never = std::future::pending::<Result<(), RaftError<u64>>>();
+        while_running(&raft, never).await
+    });
+    cluster.stop(1).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), call).await.expect("the call goes on").unwrap();
+    assert!(matches!(ended, Err(RaftError::Fatal(Fatal::Stopped))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

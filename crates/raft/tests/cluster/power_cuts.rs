@@ -13,6 +13,7 @@ use openraft::{Config, LogId, Raft, SnapshotPolicy};
 
 use crate::app::{Request, Types, VALUES, Values};
 use crate::network::Network;
+use crate::running::while_running;
 use crate::{SOON, node, settings};
 
 const CLIENTS: u64 = 8;
@@ -47,10 +48,10 @@ async fn live(world: &SimWorld, folder: &Path, told: &mut Acknowledgements, writ
     let raft = Raft::new(1, config(), Network::default().links_of(1), log, state).await.ok()?;
     if !raft.is_initialized().await.ok()? {
         assert!(told.values().all(|told| told.0 == 0), "{what}: the node has forgotten that it was initialized");
-        raft.initialize(BTreeMap::from([(1, node())])).await.ok()?;
+        while_running(&raft, raft.initialize(BTreeMap::from([(1, node())]))).await.ok()?;
     }
     raft.wait(SOON).current_leader(1, "itself").await.ok()?;
-    raft.ensure_linearizable().await.ok()?;
+    while_running(&raft, raft.ensure_linearizable()).await.ok()?;
     for (client, (acknowledged, sent)) in told.iter_mut() {
         let value = reader.view().get(VALUES, client.to_string()).await.ok()?.unwrap_or_default();
         let elements: Vec<u64> = value.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect();
@@ -68,7 +69,7 @@ async fn live(world: &SimWorld, folder: &Path, told: &mut Acknowledgements, writ
             for _ in 0..writes {
                 sent += 1;
                 let request = Request::Append { key: client.to_string(), more: sent.to_le_bytes().to_vec() };
-                if raft.client_write(request).await.is_err() {
+                if while_running(&raft, raft.client_write(request)).await.is_err() {
                     break;
                 }
                 acknowledged = sent;

@@ -13,6 +13,8 @@ mod isolation {
 #[path = "../../examples/cluster/network.rs"]
 mod network;
 mod proxy;
+#[path = "../../examples/cluster/running.rs"]
+mod running;
 #[path = "../../examples/cluster/service.rs"]
 mod service;
 
