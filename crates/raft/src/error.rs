@@ -36,6 +36,9 @@ pub enum Error {
     /// A call that makes no sense: a table that was not named at opening, a value that cannot be encoded.
     #[error("{0}")]
     InvalidCall(String),
+    /// The group is open already: tasks of openraft may have it for a moment after `Raft::shutdown`. Open it again a little later.
+    #[error("{0}")]
+    Busy(String),
     /// The state machine was dropped, as after an error of its own, before it did what the log store waited for.
     #[error("{0}")]
     Stopped(String),

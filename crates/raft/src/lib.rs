@@ -129,10 +129,11 @@ pub use crate::state_machine::{Application, SnapshotBuilder, StateMachine};
 /// names begin with `group` and a slash, and `snapshots`, a folder of this group alone for files of snapshots. `tables` are the tables of the
 /// replicated state, the same on every node; with a table more, a node starts with that table empty.
 ///
-/// Reads all of the complete snapshot, to be sure of it. Opening a group twice at a time is not noticed, and damages it.
+/// Reads all of the complete snapshot, to be sure of it. The folder of the snapshots is locked until the log store, the state machine and its builders are
+/// dropped. Opening a group at the same time with another folder is not noticed, and damages it.
 ///
 /// # Errors
-/// `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds something else under these names. `File`
+/// `Busy` while the group is open, for a moment after `Raft::shutdown` as well. `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds something else under these names. `File`
 /// when the folder cannot be used. Otherwise as [`Db::open_or_create_table`].
 pub async fn open<C, A>(
     db: &Db,
@@ -156,7 +157,7 @@ where
     let names = tables.iter().map(|name| (*name).to_owned()).collect();
     let folder = snapshots.as_ref().to_path_buf();
     let state = StateMachine::open(group, names, meta.clone(), folder, application).await?;
-    let log = LogStore::open(log, meta, state.last_applied()).await?;
-    state.remove_snapshot_before(log.gone().await?.as_ref()).await?;
+    let log = LogStore::open(log, meta, state.last_applied(), state.snapshots().lock()).await?;
+    state.snapshots().remove_before(log.purged().await?.as_ref()).await?;
     Ok((log, state))
 }

@@ -37,6 +37,7 @@ use tokio::sync::watch;
 
 use crate::codec::{decode, encode, index_of, key_of};
 use crate::error::{Error, Result, StorageResult};
+use crate::snapshots::FolderLock;
 
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
@@ -50,6 +51,8 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// The log and the vote of a node: openraft's `RaftLogStorage`, and its own reader. Cloning gives another handle for
 /// reading; writing is for one caller at a time, which openraft is.
 pub struct LogStore<C: RaftTypeConfig> {
+    /// Declared, and so dropped, before the database: who can open the database again can open the group again.
+    lock: FolderLock,
     db: Db,
     /// Entries by index.
     log: Table,
@@ -67,6 +70,7 @@ pub struct LogStore<C: RaftTypeConfig> {
 impl<C: RaftTypeConfig> Clone for LogStore<C> {
     fn clone(&self) -> Self {
         Self {
+            lock: self.lock.clone(),
             db: self.db.clone(),
             log: self.log.clone(),
             meta: self.meta.clone(),
@@ -85,31 +89,38 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 }
 
 impl<C: RaftTypeConfig> LogStore<C> {
-    /// Opens the log of a group, and completes a purge that a crash has interrupted. `applied` tells how far the state is.
+    /// Opens the log of a group, and completes a purge that a crash has interrupted: one that was noted, or one of a log that ends
+    /// before the state, which a snapshot has made. `applied` tells how far the state is.
     pub(crate) async fn open(
         log: Table,
         meta: Table,
         applied: watch::Receiver<Option<LogId<C::NodeId>>>,
+        lock: FolderLock,
     ) -> Result<Self> {
         let (db, purging) = (log.db().clone(), Arc::default());
-        let store = Self { db, log, meta, applied, purging, has_voted: false, types: PhantomData };
-        if let Some(purged) = store.read::<LogId<C::NodeId>>(PURGED).await? {
-            if !store.has_applied(&purged) {
-                let log = store.log.name();
-                return Err(Error::Damaged(format!(
-                    "{log} has no entries up to {purged}, and the state is not as far"
-                )));
-            }
-            store.remove_up_to(purged.index, Batch::new()).await?;
+        let store = Self { lock, db, log, meta, applied, purging, has_voted: false, types: PhantomData };
+        let mut purged = store.purged().await?;
+        if let Some(purged) = purged.as_ref().filter(|purged| !store.has_applied(purged)) {
+            let log = store.log.name();
+            return Err(Error::Damaged(format!("{log} has no entries up to {purged}, and the state is not as far")));
+        }
+        let mut batch = Batch::new();
+        let last = store.last_index().await?.max(purged.as_ref().map(|purged| purged.index));
+        let applied = store.applied.borrow().clone();
+        // By index: an entry of a later term that no other node has may come before those of the snapshot.
+        if let Some(applied) = applied.filter(|applied| last < Some(applied.index)) {
+            batch.put(&store.meta, PURGED, encode(&applied)?);
+            purged = Some(applied);
+        }
+        if let Some(purged) = purged {
+            store.remove_up_to(purged.index, batch).await?;
         }
         Ok(store)
     }
 
-    /// Returns the last entry that the log does not have once openraft has started: it purges a log that ends before the state.
-    pub(crate) async fn gone(&self) -> Result<Option<LogId<C::NodeId>>> {
-        let LogState { last_purged_log_id, last_log_id } = self.state().await?;
-        let applied = self.applied.borrow().clone();
-        Ok(if last_log_id < applied { applied } else { last_purged_log_id })
+    /// Returns the last entry that was noted as removed.
+    pub(crate) async fn purged(&self) -> Result<Option<LogId<C::NodeId>>> {
+        self.read(PURGED).await
     }
 
     fn has_applied(&self, log_id: &LogId<C::NodeId>) -> bool {
@@ -213,7 +224,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
     }
 
     async fn state(&self) -> Result<LogState<C>> {
-        let last_purged_log_id = self.purging().max(self.read(PURGED).await?);
+        let last_purged_log_id = self.purging().max(self.purged().await?);
         let last = self.last_entry().await?.map(|entry| entry.get_log_id().clone());
         // While a purge is under way, entries that count as removed may still be there.
         let is_behind =

@@ -41,10 +41,15 @@ impl SnapshotFile {
         self.part.as_deref()
     }
 
-    /// Makes the bytes durable and gives the file its final name.
+    /// Makes the bytes durable.
+    pub(crate) async fn sync(&mut self) -> Result<()> {
+        let Some(part) = &self.part else { return Ok(()) };
+        self.file.sync_all().await.map_err(Error::file(format!("sync {}", part.display())))
+    }
+
+    /// Gives a file whose bytes are durable its final name.
     pub(crate) async fn complete(&mut self, path: &Path) -> Result<()> {
         let Some(part) = &self.part else { return Ok(()) };
-        self.file.sync_all().await.map_err(Error::file(format!("sync {}", part.display())))?;
         let action = format!("rename {} to {}", part.display(), path.display());
         fs::rename(part, path).await.map_err(Error::file(action))?;
         self.part = None;

@@ -8,7 +8,8 @@
 //! a damaged one, and one with a gap between it and the log: a node that ends while it installs a newer one may have the new state, a log that was
 //! purged up to it, and the older file. openraft makes a new snapshot where there is none and the log begins later, but takes an older one as it is.
 
-use std::path::PathBuf;
+use std::fs::TryLockError;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,19 +31,41 @@ const PART: &str = "part-";
 /// The metadata of a snapshot.
 pub(crate) type Meta<C> = SnapshotMeta<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>;
 
+/// A lock on the folder of a group, until the last clone is dropped.
+pub(crate) type FolderLock = Arc<std::fs::File>;
+
+/// Locks a folder, also against other openings in this process. Makes it where there is none.
+pub(crate) async fn lock(folder: &Path) -> Result<FolderLock> {
+    fs::create_dir_all(folder).await.map_err(Error::file(format!("create {}", folder.display())))?;
+    let action = || format!("lock {}", folder.display());
+    let file = File::open(folder).await.map_err(Error::file(action()))?.into_std().await;
+    match file.try_lock() {
+        Ok(()) => Ok(Arc::new(file)),
+        Err(TryLockError::WouldBlock) => {
+            Err(Error::Busy(format!("{} is in use: its group is open, or has just been shut down", folder.display())))
+        }
+        Err(TryLockError::Error(error)) => Err(Error::file(action())(error)),
+    }
+}
+
 /// The snapshots of a node.
 #[derive(Debug)]
 pub(crate) struct Snapshots<C: RaftTypeConfig> {
     folder: PathBuf,
+    /// The folder itself, locked as long as anything may write there.
+    lock: FolderLock,
     next_part: AtomicU64,
     /// The metadata of the complete snapshot. Locked while its file is replaced or opened.
     complete: Mutex<Option<Meta<C>>>,
 }
 
 impl<C: RaftTypeConfig> Snapshots<C> {
-    /// Opens the folder, or makes it, and removes what a crash has left in it. Reads all of the complete snapshot.
-    pub(crate) async fn open(folder: PathBuf, last_applied: Option<&LogId<C::NodeId>>) -> Result<Arc<Self>> {
-        fs::create_dir_all(&folder).await.map_err(Error::file(format!("create {}", folder.display())))?;
+    /// Opens a locked folder, and removes what a crash has left in it. Reads all of the complete snapshot.
+    pub(crate) async fn open(
+        folder: PathBuf,
+        lock: FolderLock,
+        last_applied: Option<&LogId<C::NodeId>>,
+    ) -> Result<Arc<Self>> {
         let failed = || Error::file(format!("list {}", folder.display()));
         let mut files = fs::read_dir(&folder).await.map_err(failed())?;
         while let Some(file) = files.next_entry().await.map_err(failed())? {
@@ -51,7 +74,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
                 fs::remove_file(&path).await.map_err(Error::file(format!("remove {}", path.display())))?;
             }
         }
-        let snapshots = Self { folder, next_part: AtomicU64::new(0), complete: Mutex::new(None) };
+        let snapshots = Self { folder, lock, next_part: AtomicU64::new(0), complete: Mutex::new(None) };
         if let Some(mut file) = SnapshotFile::open(&snapshots.folder.join(COMPLETE)).await? {
             match usable::<C>(&mut file, last_applied).await? {
                 Some(meta) => *snapshots.complete.lock().await = Some(meta),
@@ -59,6 +82,11 @@ impl<C: RaftTypeConfig> Snapshots<C> {
             }
         }
         Ok(Arc::new(snapshots))
+    }
+
+    /// Returns what keeps the group from being opened again.
+    pub(crate) fn lock(&self) -> FolderLock {
+        self.lock.clone()
     }
 
     /// Removes the complete snapshot if it does not have all entries up to `gone`, which the log does not have either.
@@ -88,11 +116,12 @@ impl<C: RaftTypeConfig> Snapshots<C> {
         if complete.as_ref().is_some_and(|present| present.last_log_id > meta.last_log_id) {
             return Ok(());
         }
+        file.sync().await?;
         self.replace(complete, file, meta).await
     }
 
-    /// Makes a snapshot that was installed the complete one.
-    pub(crate) async fn complete_received(&self, mut file: SnapshotFile, meta: &Meta<C>) -> Result<SnapshotFile> {
+    /// Makes a received snapshot durable in this folder. What needs room on the disk is done then: only the name is left.
+    pub(crate) async fn keep_received(&self, mut file: SnapshotFile) -> Result<SnapshotFile> {
         if file.part().is_none_or(|path| path.parent() != Some(self.folder.as_path())) {
             // It belongs to another node of this process: it stays there.
             let mut copy = self.begin().await?;
@@ -101,8 +130,13 @@ impl<C: RaftTypeConfig> Snapshots<C> {
             copy.flush().await.map_err(Error::file("write a snapshot"))?;
             file = copy;
         }
-        self.replace(self.complete.lock().await, &mut file, meta).await?;
+        file.sync().await?;
         Ok(file)
+    }
+
+    /// Makes a snapshot that was kept, and installed, the complete one.
+    pub(crate) async fn complete_received(&self, file: &mut SnapshotFile, meta: &Meta<C>) -> Result<()> {
+        self.replace(self.complete.lock().await, file, meta).await
     }
 
     async fn replace(

@@ -20,7 +20,7 @@ use crate::codec::{decode, encode};
 use crate::error::{Error, Result, StorageResult};
 use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_format::{Part, SnapshotWriter};
-use crate::snapshots::{Meta, Snapshots, read_meta};
+use crate::snapshots::{Meta, Snapshots, lock, read_meta};
 use crate::state::{StateReader, StateTables, StateView};
 
 const APPLIED: &str = "applied";
@@ -94,13 +94,14 @@ pub(crate) struct AppliedState<C: RaftTypeConfig> {
 /// What a state machine, its snapshots and their builders share.
 #[derive(Debug)]
 struct Shared<C: RaftTypeConfig> {
+    /// First, and so dropped before the database: see [`LogStore`](crate::LogStore).
+    snapshots: Arc<Snapshots<C>>,
     db: Db,
     group: String,
     names: Vec<String>,
     /// The table with the row of [`AppliedState`].
     meta: Table,
     reader: StateReader,
-    snapshots: Arc<Snapshots<C>>,
 }
 
 impl<C: RaftTypeConfig> Shared<C> {
@@ -139,12 +140,14 @@ where
         application: A,
     ) -> Result<Self> {
         let db = meta.db().clone();
+        // Tasks of the opening before may change all that is read and removed here until they end.
+        let lock = lock(&folder).await?;
         let applied = Shared::<C>::decode_applied(&meta, meta.get(APPLIED).await?.as_deref())?;
         StateTables::drop_others(&db, group, applied.generation).await?;
         let tables = StateTables::open(&db, group, applied.generation, &names).await?;
-        let snapshots = Snapshots::open(folder, applied.last_applied.as_ref()).await?;
+        let snapshots = Snapshots::open(folder, lock, applied.last_applied.as_ref()).await?;
         let reader = StateReader { db: db.clone(), tables: Arc::new(RwLock::new(tables.clone())) };
-        let shared = Shared { db, group: group.into(), names, meta, reader, snapshots };
+        let shared = Shared { snapshots, db, group: group.into(), names, meta, reader };
         let told = watch::Sender::new(applied.last_applied.clone());
         Ok(Self { shared: Arc::new(shared), application, tables, applied, told })
     }
@@ -154,9 +157,9 @@ where
         self.told.subscribe()
     }
 
-    /// As [`Snapshots::remove_before`].
-    pub(crate) async fn remove_snapshot_before(&self, gone: Option<&LogId<C::NodeId>>) -> Result<()> {
-        self.shared.snapshots.remove_before(gone).await
+    /// Returns the snapshots of the node.
+    pub(crate) fn snapshots(&self) -> &Snapshots<C> {
+        &self.shared.snapshots
     }
 
     /// Notes the state that a commit has made.
@@ -210,6 +213,8 @@ where
         StateTables::drop_others(&shared.db, &shared.group, self.applied.generation).await?;
         let tables = StateTables::open(&shared.db, &shared.group, generation, &shared.names).await?;
         load::<C>(&shared.db, &mut file, meta, &tables).await?;
+        // A full disk shows here, while the older snapshot is still right.
+        let mut file = shared.snapshots.keep_received(file).await?;
         let (last_applied, membership) = (meta.last_log_id.clone(), meta.last_membership.clone());
         let applied = AppliedState { generation, last_applied, membership };
         let mut batch = Batch::new();
@@ -219,7 +224,7 @@ where
         self.has_committed(applied);
         self.tables = tables.clone();
         drop(shared.reader.replace(tables));
-        shared.snapshots.complete_received(file, meta).await?;
+        shared.snapshots.complete_received(&mut file, meta).await?;
         StateTables::drop_others(&shared.db, &shared.group, generation).await
     }
 }
@@ -279,7 +284,7 @@ where
 
     /// Takes a snapshot of the database, which costs nothing; the builder copies it while entries are applied.
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder<C> {
-        SnapshotBuilder { shared: self.shared.clone(), view: self.shared.reader.view() }
+        SnapshotBuilder { shared: self.shared.clone(), view: self.shared.reader.view(), state: self.told.subscribe() }
     }
 
     async fn begin_receiving_snapshot(&mut self) -> StorageResult<C, Box<SnapshotFile>> {
@@ -304,6 +309,8 @@ where
 pub struct SnapshotBuilder<C: RaftTypeConfig> {
     shared: Arc<Shared<C>>,
     view: StateView,
+    /// Tells whether the state machine is still there.
+    state: watch::Receiver<Option<LogId<C::NodeId>>>,
 }
 
 impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
@@ -316,6 +323,9 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
                 // The limit on old pages: a later state is as good.
                 Err(Error::Database(error)) if error.kind() == ErrorKind::SnapshotTooOld => {}
                 Err(error) => return Err(error),
+            }
+            if self.state.has_changed().is_err() {
+                return Err(Error::Stopped("the state machine has stopped before its snapshot was written".into()));
             }
             self.view = self.shared.reader.view();
         }

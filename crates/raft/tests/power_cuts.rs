@@ -8,6 +8,8 @@
 
 #[path = "../examples/cluster/app.rs"]
 mod app;
+#[path = "power_cuts/starts.rs"]
+mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -362,9 +364,9 @@ fn random_lives_end_in_power_cuts_and_go_on() {
     }
 }
 
-/// Fills a log with 400 entries, cuts the power while `change` becomes durable, and returns the indices that are left then, over many
+/// Fills a log with 400 entries, of which the state has the first `applied`, cuts the power while `change` becomes durable, and returns the indices that are left then, over many
 /// lives.
-fn left_after(change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
+fn left_after(applied: usize, change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut left = BTreeSet::new();
     for seed in 0..60 {
@@ -374,7 +376,7 @@ fn left_after(change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
             let db = Db::create_in(&world.directory(), &settings()).unwrap();
             let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
             let entries = (0..400).map(|index| Entry { log_id: log_id(1, index), payload: EntryPayload::Blank });
-            state.apply(entries.clone()).await.unwrap();
+            state.apply(entries.clone().take(applied)).await.unwrap();
             log.append_entries(entries.collect()).await.unwrap().await.unwrap();
             world.cut_after(world.events() + 1 + seed % 3);
             change(&mut log).await;
@@ -391,7 +393,7 @@ fn left_after(change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
 
 #[test]
 fn a_power_cut_in_a_long_truncation_leaves_no_hole() {
-    let left = left_after(async |log| drop(log.truncate(log_id(1, 10)).await));
+    let left = left_after(10, async |log| drop(log.truncate(log_id(1, 10)).await));
     for indices in &left {
         assert!(indices.len() >= 10 && indices.iter().copied().eq(0..indices.len() as u64), "{indices:?}");
     }
@@ -400,7 +402,7 @@ fn a_power_cut_in_a_long_truncation_leaves_no_hole() {
 
 #[test]
 fn a_power_cut_in_a_long_purge_leaves_all_or_what_was_to_stay() {
-    let left = left_after(async |log| drop(log.purge(log_id(1, 389)).await));
+    let left = left_after(400, async |log| drop(log.purge(log_id(1, 389)).await));
     assert_eq!(left, BTreeSet::from([(0..400).collect(), (390..400).collect()]));
 }
 
@@ -434,7 +436,7 @@ fn a_snapshot_that_is_damaged_is_neither_offered_nor_installed() {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let world = SimWorld::new(8, SimOptions::calm());
         let db = Db::create_in(&world.directory(), &settings()).unwrap();
-        let (_log, mut state) = open(&db, folder.path()).await.unwrap();
+        let (log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(8);
         state.apply((0..20).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
         let meta = state.get_snapshot_builder().await.build_snapshot().await.unwrap().meta;
@@ -451,6 +453,11 @@ fn a_snapshot_that_is_damaged_is_neither_offered_nor_installed() {
             tokio::io::AsyncWriteExt::shutdown(&mut file).await.unwrap();
             state.install_snapshot(&meta, file).await.unwrap_err();
             assert_eq!(rows(&state.reader()).await, before);
+        }
+        drop((log, state));
+        for at in (0..whole.len()).step_by(whole.len() / 40) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
             // As this node finds it.
             std::fs::write(&path, &damaged).unwrap();
             let (_log, mut state) = open(&db, folder.path()).await.unwrap();
@@ -469,7 +476,7 @@ fn a_snapshot_that_shows_more_than_the_state_has_after_a_power_cut_is_not_offere
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let world = SimWorld::new(11, SimOptions::calm());
         let db = Db::create_in(&world.directory(), &settings()).unwrap();
-        let (_log, mut state) = open(&db, folder.path()).await.unwrap();
+        let (log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(11);
         state.apply((0..5).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
         state.get_snapshot_builder().await.build_snapshot().await.unwrap();
@@ -479,7 +486,7 @@ fn a_snapshot_that_shows_more_than_the_state_has_after_a_power_cut_is_not_offere
         state.apply((5..9).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
         let lost = state.get_snapshot_builder().await.build_snapshot().await.unwrap().meta;
         assert_eq!(lost.last_log_id, Some(log_id(1, 8)));
-        drop((state, db));
+        drop((log, state, db));
         let db = Db::open_in(&world.restart(1).directory(), &settings()).unwrap();
         let (_log, mut state) = open(&db, folder.path()).await.unwrap();
         assert_eq!(state.applied_state().await.unwrap().0, Some(log_id(1, 4)));
