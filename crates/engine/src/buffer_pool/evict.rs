@@ -9,8 +9,8 @@
 #[cfg(test)]
 mod policies;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::frames::{OwnedFrame, OwnedRun};
 use super::page_table::{DirtyPage, EvictionOutcome};
@@ -20,6 +20,7 @@ use super::waiter::Waiter;
 use super::write::Writer;
 use super::writer_signal::WriterSignal;
 use crate::budget::{Budget, STEPS_MAX};
+use crate::sync::awaited_mutex::AwaitedMutex;
 
 /// Most rounds of the clock in one search for frames. A frame with the highest usage count is evicted in the fourth
 /// round at the latest, so one more round than that is enough.
@@ -47,7 +48,7 @@ pub(super) struct Evictor {
     signal: Arc<WriterSignal>,
     probation: ProbationaryQueue,
     /// The clock's hand: the number of the frame that it inspects next.
-    clock: Mutex<usize>,
+    clock: AwaitedMutex<usize>,
     /// The number of the frame at which the next search for dirty pages begins. A page that is changed gets another
     /// frame, so a search that goes round writes pages that have been dirty for long.
     dirty_hand: AtomicUsize,
@@ -60,7 +61,7 @@ impl Evictor {
             writer: Arc::clone(writer),
             signal: Arc::clone(signal),
             probation: ProbationaryQueue::new(versions.frames().count()),
-            clock: Mutex::new(0),
+            clock: AwaitedMutex::new(0),
             dirty_hand: AtomicUsize::new(0),
         }
     }
@@ -278,8 +279,11 @@ impl Evictor {
             (on_probation, steps) = (on_probation - of_probation, steps - of_steps);
             clean.extend(found.0);
             dirty.extend(found.1);
-            // The lock is not fair: this lets a thread that waits for the hand take it.
-            std::thread::yield_now();
+            // The lock is not fair: this lets a thread that waits for the hand take it. Where none does, beside other programs a yield
+            // would cost as much time as they have left.
+            if self.clock.is_awaited() {
+                std::thread::yield_now();
+            }
         }
         (clean, dirty)
     }
@@ -294,7 +298,7 @@ impl Evictor {
         steps: usize,
     ) -> (Vec<u32>, Vec<DirtyPage>) {
         let mut budget = Budget::new();
-        let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clock = self.clock.lock();
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
         let block_count = self.versions.pages().tier().block_count();
         let mut probation_left = self.probation.len().min(probation_max);
