@@ -61,7 +61,7 @@ impl Content {
         }
     }
 
-    /// The last entry that the log lacks once openraft has started: one that ends before the state is purged.
+    /// The last entry that the log lacks once openraft has started: it purges a log that ends before the state.
     fn gone(&self) -> Option<LogId<u64>> {
         let last = self.log.values().next_back().map(|entry| entry.log_id).or(self.purged);
         if last < self.applied { self.applied } else { self.purged }
@@ -119,9 +119,7 @@ struct ForeignSnapshot {
 }
 
 async fn foreign_snapshot(rng: &mut Rng, from: &Content) -> ForeignSnapshot {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let world = SimWorld::new(rng.u64(..), SimOptions::calm());
-    let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    let (folder, _world, db) = calm_home(rng.u64(..));
     let (_log, mut state) = open(&db, folder.path()).await.unwrap();
     let index = from.log.keys().next_back().copied().or(from.purged.map(|id| id.index)).unwrap_or(0) + 5;
     let term = from.vote.map_or(1, |vote| vote.leader_id().term);
@@ -146,6 +144,19 @@ fn entry(rng: &mut Rng, term: u64, index: u64) -> Entry<Types> {
         _ => EntryPayload::Normal(Request::Append { key, more: bytes }),
     };
     Entry { log_id: log_id(term, index), payload }
+}
+
+/// Runs a test, or one life of it, on this thread.
+fn block_on<T>(life: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(life)
+}
+
+/// Makes a folder for snapshots, and a database in a world without faults.
+fn calm_home(seed: u64) -> (tempfile::TempDir, SimWorld, Db) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let world = SimWorld::new(seed, SimOptions::calm());
+    let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    (folder, world, db)
 }
 
 async fn open(db: &Db, folder: &Path) -> nofault_raft::Result<(Log, State)> {
@@ -312,8 +323,7 @@ fn options(rng: &mut Rng) -> SimOptions {
 /// Lives a short life on a world with one power cut, and goes on after it. Returns whether the first life ended before
 /// the cut, and the number of its events.
 fn cut_once(seed: u64, cut: u64, steps: usize) -> (bool, u64) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut rng = Rng::with_seed(seed);
         let world = SimWorld::new(rng.u64(..), options(&mut rng));
@@ -364,13 +374,12 @@ fn random_lives_end_in_power_cuts_and_go_on() {
     }
 }
 
-/// Fills a log with 400 entries, of which the state has the first `applied`, cuts the power while `change` becomes durable, and returns the indices that are left then, over many
-/// lives.
+/// Fills a log with 400 entries, of which the state has the first `applied`, cuts the power while `change` becomes durable, and
+/// returns the indices that are left then, over many lives.
 fn left_after(applied: usize, change: impl AsyncFn(&mut Log)) -> BTreeSet<Vec<u64>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut left = BTreeSet::new();
     for seed in 0..60 {
-        runtime.block_on(async {
+        block_on(async {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let world = SimWorld::new(seed, SimOptions::adversarial());
             let db = Db::create_in(&world.directory(), &settings()).unwrap();
@@ -408,11 +417,8 @@ fn a_power_cut_in_a_long_purge_leaves_all_or_what_was_to_stay() {
 
 #[test]
 fn what_an_interrupted_installation_has_left_is_removed() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(7, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, _world, db) = calm_home(7);
         drop(open(&db, folder.path()).await.unwrap());
         let left = db.create_table("group/state/1/values").await.unwrap();
         let other = db.create_table("group2/state/1/values").await.unwrap();
@@ -431,11 +437,8 @@ fn what_an_interrupted_installation_has_left_is_removed() {
 
 #[test]
 fn a_snapshot_that_is_damaged_is_neither_offered_nor_installed() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(8, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, _world, db) = calm_home(8);
         let (log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(8);
         state.apply((0..20).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
@@ -471,11 +474,8 @@ fn a_snapshot_that_is_damaged_is_neither_offered_nor_installed() {
 
 #[test]
 fn a_snapshot_that_shows_more_than_the_state_has_after_a_power_cut_is_not_offered() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(11, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, world, db) = calm_home(11);
         let (log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(11);
         state.apply((0..5).map(|index| entry(&mut rng, 1, index)).collect::<Vec<_>>()).await.unwrap();
@@ -496,8 +496,7 @@ fn a_snapshot_that_shows_more_than_the_state_has_after_a_power_cut_is_not_offere
 
 #[test]
 fn appends_in_flight_share_a_write_and_are_readable_before_it() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let db = Db::create(folder.path().join("db"), &settings()).await.unwrap();
         let (mut log, _state) = open(&db, folder.path()).await.unwrap();
@@ -537,11 +536,8 @@ fn appends_in_flight_share_a_write_and_are_readable_before_it() {
 
 #[test]
 fn entries_behind_a_snapshot_that_is_being_installed_wait_for_it_and_votes_do_not() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(10, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, world, db) = calm_home(10);
         let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(10);
         let entries =

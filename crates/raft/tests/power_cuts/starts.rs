@@ -1,23 +1,17 @@
-//! What a node finds when it starts, and does not find, after ends that power cuts at random steps seldom hit.
+//! State, log and snapshots of a node that starts after an end that power cuts at random steps seldom hit.
 
 use std::time::Duration;
 
 use fastrand::Rng;
-use nofault::Db;
-use nofault_sim::{SimOptions, SimWorld};
-use openraft::RaftLogReader;
-use openraft::RaftSnapshotBuilder;
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
+use openraft::{RaftLogReader, RaftSnapshotBuilder};
 
-use crate::{content, entry, foreign_snapshot, open, settings};
+use crate::{block_on, calm_home, content, entry, foreign_snapshot, open};
 
 #[test]
 fn a_group_is_busy_until_all_that_writes_for_it_is_dropped() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(12, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, _world, db) = calm_home(12);
         let is_busy = async || matches!(open(&db, folder.path()).await, Err(nofault_raft::Error::Busy(_)));
         let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
         assert!(is_busy().await);
@@ -33,11 +27,8 @@ fn a_group_is_busy_until_all_that_writes_for_it_is_dropped() {
 
 #[test]
 fn a_log_that_ends_before_an_installed_snapshot_counts_as_purged_when_the_node_starts() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(13, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, _world, db) = calm_home(13);
         let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(13);
         let entries: Vec<_> = (0..10).map(|index| entry(&mut rng, 1, index)).collect();
@@ -63,11 +54,8 @@ fn a_log_that_ends_before_an_installed_snapshot_counts_as_purged_when_the_node_s
 
 #[test]
 fn a_snapshot_that_finds_no_room_in_the_folder_changes_nothing() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let world = SimWorld::new(14, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    block_on(async {
+        let (folder, _world, db) = calm_home(14);
         let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
         let mut rng = Rng::with_seed(14);
         let before = content(&mut log, &mut state).await;
@@ -85,13 +73,10 @@ fn a_snapshot_that_finds_no_room_in_the_folder_changes_nothing() {
 
 #[test]
 fn a_builder_ends_when_its_state_machine_has_stopped_within_an_installation() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut stopped = 0;
     for cut in 0..60 {
-        runtime.block_on(async {
-            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-            let world = SimWorld::new(15, SimOptions::calm());
-            let db = Db::create_in(&world.directory(), &settings()).unwrap();
+        block_on(async {
+            let (folder, world, db) = calm_home(15);
             let (mut log, mut state) = open(&db, folder.path()).await.unwrap();
             let mut rng = Rng::with_seed(15);
             let snapshot = foreign_snapshot(&mut rng, &content(&mut log, &mut state).await).await.snapshot;
