@@ -160,8 +160,8 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Makes the log as short as a database of this size that is being closed is to have it. Does nothing while another
-    /// thread writes to the log. Blocks.
+    /// Makes the log as short as a database of this size that is being closed is to have it. Leaves it as it is while another
+    /// thread writes to it. Blocks.
     pub(crate) fn shrink_log_before_closing(&self) {
         self.shrink_log();
         // Otherwise the log of a small database that has seen a large commit would stay for good.

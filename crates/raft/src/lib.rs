@@ -133,7 +133,7 @@ pub use crate::state_machine::{Application, SnapshotBuilder, StateMachine};
 /// dropped. Opening a group at the same time with another folder is not noticed, and damages it.
 ///
 /// # Errors
-/// `Busy` while the group is open, for a moment after `Raft::shutdown` as well. `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds something else under these names. `File`
+/// `Busy` while the group is open, for a moment after `Raft::shutdown` as well. `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds other rows under these names. `File`
 /// when the folder cannot be used. Otherwise as [`Db::open_or_create_table`].
 pub async fn open<C, A>(
     db: &Db,

@@ -51,7 +51,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// The log and the vote of a node: openraft's `RaftLogStorage`, and its own reader. Cloning gives another handle for
 /// reading; writing is for one caller at a time, which openraft is.
 pub struct LogStore<C: RaftTypeConfig> {
-    /// Declared, and so dropped, before the database: who can open the database again can open the group again.
+    /// Declared, and so dropped, before the database: a caller that can open the database again can open the group again.
     lock: FolderLock,
     db: Db,
     /// Entries by index.
@@ -89,8 +89,8 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 }
 
 impl<C: RaftTypeConfig> LogStore<C> {
-    /// Opens the log of a group, and completes a purge that a crash has interrupted: one that was noted, or one of a log that ends
-    /// before the state, which a snapshot has made. `applied` tells how far the state is.
+    /// Opens the log of a group, and completes a purge that a crash has interrupted: a purge that was noted, or that of a log that ends
+    /// before the state of an installed snapshot. `applied` tells how far the state is.
     pub(crate) async fn open(
         log: Table,
         meta: Table,

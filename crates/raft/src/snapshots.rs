@@ -5,8 +5,8 @@
 //!
 //! The database decides, not the folder. A complete snapshot has been synced before it gets its name. The state that it shows
 //! may be lost in a power cut all the same, since applying is deferred: such a snapshot is removed when the node starts. So is
-//! a damaged one, and one with a gap between it and the log: a node that ends while it installs a newer one may have the new state, a log that was
-//! purged up to it, and the older file. openraft makes a new snapshot where there is none and the log begins later, but takes an older one as it is.
+//! a damaged snapshot, and a snapshot with a gap between it and the log: a node that ends while it installs a newer snapshot may have the new state, a log that was
+//! purged up to it, and the older file. openraft makes a new snapshot where there is none and the log begins later, but takes an older snapshot as it is.
 
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(crate) async fn lock(folder: &Path) -> Result<FolderLock> {
 #[derive(Debug)]
 pub(crate) struct Snapshots<C: RaftTypeConfig> {
     folder: PathBuf,
-    /// The folder itself, locked as long as anything may write there.
+    /// The folder itself, locked as long as a log store, a state machine or a builder of the group is there.
     lock: FolderLock,
     next_part: AtomicU64,
     /// The metadata of the complete snapshot. Locked while its file is replaced or opened.
@@ -60,7 +60,7 @@ pub(crate) struct Snapshots<C: RaftTypeConfig> {
 }
 
 impl<C: RaftTypeConfig> Snapshots<C> {
-    /// Opens a locked folder, and removes what a crash has left in it. Reads all of the complete snapshot.
+    /// Opens a locked folder, and removes the parts that a crash has left in it. Reads all of the complete snapshot.
     pub(crate) async fn open(
         folder: PathBuf,
         lock: FolderLock,
@@ -84,7 +84,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
         Ok(Arc::new(snapshots))
     }
 
-    /// Returns what keeps the group from being opened again.
+    /// Returns the lock that keeps the group from being opened again.
     pub(crate) fn lock(&self) -> FolderLock {
         self.lock.clone()
     }
@@ -120,7 +120,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
         self.replace(complete, file, meta).await
     }
 
-    /// Makes a received snapshot durable in this folder. What needs room on the disk is done then: only the name is left.
+    /// Makes a received snapshot durable in this folder. Its bytes have their room on the disk then: only the name is left.
     pub(crate) async fn keep_received(&self, mut file: SnapshotFile) -> Result<SnapshotFile> {
         if file.part().is_none_or(|path| path.parent() != Some(self.folder.as_path())) {
             // It belongs to another node of this process: it stays there.

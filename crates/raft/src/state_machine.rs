@@ -140,7 +140,7 @@ where
         application: A,
     ) -> Result<Self> {
         let db = meta.db().clone();
-        // Tasks of the opening before may change all that is read and removed here until they end.
+        // Tasks of the opening before may change the rows, tables and files that are read and removed here until they end.
         let lock = lock(&folder).await?;
         let applied = Shared::<C>::decode_applied(&meta, meta.get(APPLIED).await?.as_deref())?;
         StateTables::drop_others(&db, group, applied.generation).await?;

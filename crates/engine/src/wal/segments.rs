@@ -12,7 +12,7 @@ pub(super) const FREE_TO_ASSIGN: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Segments {
     segment_bytes: u64,
-    /// The segment in each slot; `None` for a free one. A segment that nothing needs stays until its slot is.
+    /// The segment in each slot; `None` for a free slot. A segment before those that recovery needs stays until its slot is freed.
     slots: Vec<Option<u64>>,
     /// The slot that was assigned last, which nearly every search is for.
     newest: usize,

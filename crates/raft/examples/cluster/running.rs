@@ -1,7 +1,7 @@
 //! Calls of openraft that end when the node stops.
 //!
-//! A call is sent to openraft's task over a channel of tokio. What is sent at the moment at which the task ends may neither reach it
-//! nor be dropped while there are senders, and each handle of the node is one: its caller would wait for good.
+//! A call is sent to openraft's task over a channel of tokio. A call that is sent at the moment at which the task ends may neither reach it
+//! nor be dropped while there are senders, and each handle of the node is a sender: the caller would wait for good.
 
 use openraft::Raft;
 use openraft::error::{Fatal, RaftError};

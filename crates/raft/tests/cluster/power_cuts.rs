@@ -219,7 +219,7 @@ async fn a_follower_that_ends_before_its_new_snapshot_has_its_name_starts_again_
         world = world.restart(life);
     }
     assert_ne!(files[0], files[1], "there was no second snapshot");
-    // State and log stay as the second one has made them.
+    // State and log stay as the second snapshot has made them.
     std::fs::write(&complete, &files[0]).unwrap();
     follower.write(1).await;
     assert_eq!(follower.live(&world).await.unwrap(), follower.rows);

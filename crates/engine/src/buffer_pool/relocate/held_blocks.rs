@@ -50,7 +50,7 @@ impl Drop for HeldBlocks {
 }
 
 /// Returns the number of blocks in which the pages lie, and the number of runs of consecutive blocks that they form, in
-/// whatever order they come.
+/// any order.
 pub(super) fn blocks_and_fragments(pages: &[(PageId, Location)]) -> (u64, u64) {
     let mut blocks: Vec<u64> = pages.iter().map(|(_, at)| at.block.0).collect();
     blocks.sort_unstable();
