@@ -76,6 +76,11 @@ pub mod typed;
 mod verify;
 mod wal;
 
+/// Compiles the first program of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use db::{Batch, Db, Range, Snapshot, Table, Transaction, TypedTable};
 pub use error::{Error, ErrorKind};
 pub use ids::{BlockId, CommitSeq, PageId, TableId};
