@@ -8,14 +8,17 @@
 //! 4. Tables show the rates after memory was full (or after the first tick, where it does not fill).
 //! 5. Answers are checked by the workers while they are timed; one wrong block invalidates the trial.
 
+mod slot;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use nofault_io::counters::{Delta, Snapshot, Watch};
 
+use self::slot::Slot;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::record::{Checks, Latency, Outcome, Tick, Window};
 
@@ -75,14 +78,6 @@ pub struct Worker<'a> {
     checks: Checks,
 }
 
-/// The operations and bytes that one worker has finished so far, on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Slot {
-    ops: AtomicU64,
-    bytes: AtomicU64,
-}
-
 /// The function of a worker: prepares, calls [`Worker::start`] once, then works while [`Worker::running`].
 pub type Work<'a> = Box<dyn FnOnce(&mut Worker<'_>) -> Result<()> + Send + 'a>;
 
@@ -113,9 +108,7 @@ impl Worker<'_> {
 
     /// Counts finished operations, and the bytes that they read or wrote.
     pub fn done(&mut self, ops: u64, bytes: u64) {
-        // Only this worker writes its slot, so load and store need not be one step.
-        self.slot.ops.store(self.slot.ops.load(Ordering::Relaxed) + ops, Ordering::Relaxed);
-        self.slot.bytes.store(self.slot.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        self.slot.add(ops, bytes);
     }
 
     /// Records a latency under `name` (`op` for the operation itself).
@@ -371,9 +364,7 @@ fn wait_for_tick(until: Instant, cancel: &AtomicBool, workers_ended: &mpsc::Rece
 }
 
 fn total(slots: &[Slot]) -> (u64, u64) {
-    slots.iter().fold((0, 0), |(ops, bytes), slot| {
-        (ops + slot.ops.load(Ordering::Relaxed), bytes + slot.bytes.load(Ordering::Relaxed))
-    })
+    slots.iter().map(Slot::read).fold((0, 0), |(ops, bytes), slot| (ops + slot.0, bytes + slot.1))
 }
 
 fn named(delta: &Delta) -> BTreeMap<String, f64> {
