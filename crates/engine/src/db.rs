@@ -86,6 +86,7 @@ use std::sync::Arc;
 
 use nofault_io::disk::Directory;
 
+pub use self::backup::database_around;
 pub use self::batch::Batch;
 pub use self::bulk::BulkEntry;
 pub use self::catalog::TableList;

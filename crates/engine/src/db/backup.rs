@@ -4,7 +4,7 @@
 //! of a database only when all of it is there and durable (`recovery::finish_copy`); an interruption before that leaves
 //! nothing that `open` takes for a database.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
@@ -12,8 +12,9 @@ use nofault_io::disk::Directory;
 use super::open::NewDirectory;
 use super::{Db, Snapshot, compression, open, table_types};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Moment;
+use crate::recovery::names::{DATA, LOG, is_part};
 use crate::recovery::{self, Purpose};
 use crate::settings::Settings;
 
@@ -23,8 +24,47 @@ const CACHE_BYTES: usize = 16 << 20;
 /// creation, and a bulk load needs no more.
 const LOG_BYTES: u64 = 16 << 20;
 
+/// Returns the folder of the database that a path is or lies in, also through links: of all its parents the nearest
+/// that has a database's files. `None` outside of databases. A path that does not exist counts by the parents that do.
+/// Folders that this process may not list count as none.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let settings = nofault::settings::Settings { cache_bytes: 16 << 20, ..Default::default() };
+/// use nofault::db::database_around;
+///
+/// let shop = folder.path().join("shop");
+/// let db = nofault::blocking::Db::create(&shop, &settings)?;
+/// assert_eq!(database_around(shop.join("backups/monday")), Some(shop.canonicalize().unwrap()));
+/// assert_eq!(database_around(folder.path().join("backups")), None);
+/// # Ok::<(), nofault::Error>(())
+/// ```
+pub fn database_around(path: impl AsRef<Path>) -> Option<PathBuf> {
+    let here = Path::new(".");
+    let parents = path.as_ref().ancestors().map(|parent| if parent.as_os_str().is_empty() { here } else { parent });
+    // A relative path may end without a parent that exists: the present folder is its parent then.
+    let real = parents.chain([here]).find_map(|parent| parent.canonicalize().ok())?;
+    real.ancestors().find(|folder| has_database(folder)).map(Path::to_path_buf)
+}
+
+/// Returns whether a folder has the files of a database, or a part of a striped one.
+fn has_database(folder: &Path) -> bool {
+    let has = |name| folder.join(name).is_file();
+    let has_part = || {
+        let entries = folder.read_dir().into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|name| name.to_str().is_some_and(is_part))
+    };
+    (has(DATA) && has(LOG)) || has_part()
+}
+
 /// Copies a snapshot of the database into a new database. Blocks.
 pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
+    // A path that is a database itself is refused by the creation.
+    let around = database_around(path).filter(|around| path.canonicalize().ok().as_ref() != Some(around));
+    if let Some(around) = around {
+        let what = format!("{} lies in the database {}: choose a folder outside", path.display(), around.display());
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
     let snapshot = essential_snapshot(db);
     let settings = Settings {
         page_bytes: db.page_bytes(),

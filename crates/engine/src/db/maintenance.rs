@@ -171,7 +171,8 @@ impl Db {
     /// interrupted at any moment, `folder` holds the complete copy, or nothing that `open` would take for a database.
     ///
     /// # Errors
-    /// `AlreadyExists` when `folder` holds a database; the errors of reading this database and of writing the copy.
+    /// `AlreadyExists` when `folder` holds a database, `InvalidCall` when it lies in the folder of one, also through links; the
+    /// errors of reading this database and of writing the copy.
     pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
         let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
         thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::tiny;
 use nofault::blocking::Db;
+use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
@@ -31,6 +32,35 @@ fn a_database_in_a_file_system_without_direct_io_works_and_says_so() {
     assert_eq!(table.get("k").unwrap(), Some(b"v".to_vec()));
     assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count(), 10_001);
     assert!(db.verify().unwrap().is_clean());
+}
+
+/// It was accepted, and the next opening of the database found a folder of another one in its own.
+#[test]
+fn a_backup_into_the_folder_of_a_database_is_refused_also_through_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, ..Settings::default() };
+    let [shop, stripes, linked] = ["shop", "stripes", "linked"].map(|name| folder.path().join(name));
+    let db = Db::create(&shop, &settings).unwrap();
+    let striped = Settings { stripe_folders: vec![stripes.clone()], ..settings };
+    drop(Db::create(folder.path().join("striped"), &striped).unwrap());
+    std::os::unix::fs::symlink(&shop, &linked).unwrap();
+    std::fs::create_dir(shop.join("below")).unwrap();
+    let files = || std::fs::read_dir(&shop).unwrap().count();
+    let before = files();
+    for to in [
+        shop.join("copy"),
+        linked.join("copy"),
+        shop.join("below/../copy"),
+        shop.join("below/copy"),
+        stripes.join("copy"),
+    ] {
+        let error = db.backup(&to).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCall, "{}: {error}", to.display());
+        assert!(error.to_string().contains("lies in the database") && !to.exists(), "{error}");
+    }
+    assert_eq!(db.backup(&shop).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(files(), before);
+    db.backup(folder.path().join("copy")).unwrap();
 }
 
 #[test]
