@@ -5,14 +5,16 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use nofault::CommitSeq;
 use nofault::blocking::Db;
 use nofault_lab::error::LabError;
 use nofault_lab::format;
-use nofault_ship::{Address, ErrorKind, Point, Ship, ShipOptions, history, restore_with_progress, verify};
+use nofault_ship::{
+    Address, ErrorKind, Point, RestoredPoint, Ship, ShipOptions, history, rebuild, restore_with_progress, verify,
+};
 use tokio::runtime::Runtime;
 
 use crate::db::{self, Meter};
@@ -28,6 +30,7 @@ pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
     match (error.kind(), error.database()) {
         (_, Some(error)) => db::exit_code(error),
         (ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::InvalidCall, _) => 2,
+        // `Refused` and `Store` are of the system: 9.
         (ErrorKind::Fenced, _) => 5,
         (ErrorKind::Corrupt, _) => db::DAMAGED,
         (ErrorKind::Unsupported, _) => 7,
@@ -37,38 +40,36 @@ pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
 
 /// Ships all commits of a database, and ends.
 pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitCode> {
-    let ShipArguments { path, to, keep, whole, json, quiet, open } = arguments;
+    let ShipArguments { path, to, json, quiet, open, .. } = arguments;
     // A wrong address is reported before anything is opened.
-    let Address { store, name, single_writer, .. } = Address::parse(to)?;
+    let address = Address::parse(to)?;
+    address.check_target()?;
     let db = Db::open(path, &open.watched(path))?;
     let options = ShipOptions {
-        keep: *keep,
-        begin_with_base: *whole,
-        single_writer,
+        keep: arguments.keep,
+        begin_with_base: arguments.whole,
+        take_over: arguments.take_over,
+        is_clock_trusted: arguments.trust_clock,
+        single_writer: arguments.single_writer,
         every: Duration::ZERO,
-        ..ShipOptions::new(name)
+        ..ShipOptions::new(address.name)
     };
     let mut meter = Meter::new("shipped", "objects", *quiet);
     let shipped = runtime()?.block_on(async {
         let handle = db.asynchronous();
-        let begun = Ship::start(&handle, store, options);
-        let ship = until_cancelled(&signals.stop, begun, || {}).await??;
-        let mut failures = 0;
+        let begun = Ship::start(&handle, address.store, options);
+        let ship = until_cancelled(&signals.stop, begun, || Ok(())).await??;
+        ship.warnings().iter().for_each(|warning| log(&format!("nofault: {warning}")));
+        let mut patience = Patience::new(arguments.timeout, *quiet);
         let show = || {
             let stats = ship.stats();
             meter.set(stats.objects_put, stats.bytes_put);
-            if stats.requests_failed > failures && !quiet {
-                log(&format!(
-                    "nofault: {} requests to the store have failed; they are made again",
-                    stats.requests_failed
-                ));
-            }
-            failures = failures.max(stats.requests_failed);
+            patience.look(&ship)
         };
         let commit = until_cancelled(&signals.stop, ship.durable(), show).await??;
         let stats = ship.stats();
         meter.set(stats.objects_put, stats.bytes_put);
-        ship.close().await?;
+        until_cancelled(&signals.stop, ship.close(), || Ok(())).await??;
         anyhow::Ok((commit, stats))
     });
     let (commit, stats) = shipped?;
@@ -87,17 +88,65 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
+/// The patience with a store whose requests fail.
+struct Patience {
+    timeout: Duration,
+    is_quiet: bool,
+    /// The objects that the store had taken, and the requests that had failed, when it took one last; and when that was.
+    taken: u64,
+    failed_before: u64,
+    since: Instant,
+    /// The number of failures that was printed last.
+    printed: u64,
+}
+
+impl Patience {
+    fn new(timeout: Duration, is_quiet: bool) -> Self {
+        Self { timeout, is_quiet, taken: 0, failed_before: 0, since: Instant::now(), printed: 0 }
+    }
+
+    /// Looks at a shipper, and prints the error of requests that are made again.
+    ///
+    /// # Errors
+    /// The error of the store, when it does not pass by itself or the patience is over.
+    fn look(&mut self, ship: &Ship) -> Result<()> {
+        let (stats, trouble) = (ship.stats(), ship.trouble());
+        if stats.objects_put > self.taken {
+            (self.taken, self.failed_before, self.since) = (stats.objects_put, stats.requests_failed, Instant::now());
+        }
+        let Some(error) = trouble else { return Ok(()) };
+        if error.kind() == ErrorKind::Refused {
+            return Err(error.into());
+        }
+        if stats.requests_failed > self.failed_before && self.since.elapsed() >= self.timeout {
+            let after = humantime::format_duration(self.timeout);
+            return Err(anyhow::Error::from(error).context(format!("the store has taken nothing for {after}")));
+        }
+        // Pauses between attempts grow, so this does too.
+        if stats.requests_failed > self.printed && !self.is_quiet {
+            log(&format!("nofault: {} requests have failed and are made again: {error}", stats.requests_failed));
+        }
+        self.printed = stats.requests_failed;
+        Ok(())
+    }
+}
+
 /// Restores a database, or prints the points that can be restored.
 pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result<ExitCode> {
-    let RestoreArguments { from, folder, time, commit, list, check, json, quiet, open } = arguments;
+    let RestoreArguments { from, folder, time, commit, list, check, json, quiet, open, .. } = arguments;
     let Address { store, name, .. } = Address::parse(from)?;
     let runtime = runtime()?;
+    if arguments.rebuild {
+        let rebuilt = runtime.block_on(until_cancelled(&signals.stop, rebuild(store, &name), || Ok(())))??;
+        rebuilt.remarks.iter().for_each(|remark| log(&format!("nofault: {remark}")));
+        return print_spans(&rebuilt.spans, *json);
+    }
     if *check {
-        let found = runtime.block_on(until_cancelled(&signals.stop, verify(store, &name), || {}))??;
+        let found = runtime.block_on(until_cancelled(&signals.stop, verify(store, &name), || Ok(())))??;
         return report(&found, *json);
     }
     let Some(folder) = folder.as_deref().filter(|_| !list) else {
-        let spans = runtime.block_on(until_cancelled(&signals.stop, history(store, &name), || {}))??;
+        let spans = runtime.block_on(until_cancelled(&signals.stop, history(store, &name), || Ok(())))??;
         return print_spans(&spans, *json);
     };
     let point = match (time, commit) {
@@ -110,20 +159,26 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     let work = restore_with_progress(store, &name, point, folder, &settings, |so_far| {
         meter.set(so_far.objects, so_far.bytes);
     });
-    let restored = runtime.block_on(until_cancelled(&signals.stop, work, || {}))??;
+    let restored = runtime.block_on(until_cancelled(&signals.stop, work, || Ok(())))??;
     meter.finish();
     if *json {
-        let answer = serde_json::json!({ "commit": restored.commit.0, "time": ms(restored.time) });
+        let next = restored.next.map(|(commit, time)| serde_json::json!({ "commit": commit.0, "time": ms(time) }));
+        let answer = serde_json::json!({ "commit": restored.commit.0, "time": ms(restored.time), "next": next });
         print(&serde_text(&answer)?)?;
     } else {
-        log(&format!(
-            "{} has the state after commit {} of {}",
-            folder.display(),
-            restored.commit,
-            humantime::format_rfc3339_millis(restored.time)
-        ));
+        log(&format!("{} has the state after {}", folder.display(), describe(&restored)));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names the commit that was restored, its time, and what follows: a time that was asked for may be one that no commit has.
+fn describe(restored: &RestoredPoint) -> String {
+    let time = humantime::format_rfc3339_millis;
+    let what = format!("commit {} of {}", restored.commit, time(restored.time));
+    match restored.next {
+        Some((next, of)) => format!("{what}; the next one that was shipped is commit {next} of {}", time(of)),
+        None => format!("{what}; no later one was shipped in this span"),
+    }
 }
 
 /// Prints the points that can be restored.
@@ -133,6 +188,9 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
             serde_json::json!({
                 "database": span.database, "first": span.first.0, "first_time": ms(span.first_time), "last": span.last.0,
                 "last_time": ms(span.last_time), "bases": span.bases, "increments": span.increments, "bytes": span.bytes,
+                "clock_steps": span.clock_steps.iter().map(|step| serde_json::json!({
+                    "commit": step.commit.0, "expected": ms(step.expected), "found": ms(step.found),
+                })).collect::<Vec<_>>(),
             })
         });
         print(&serde_text(&answer.collect::<Vec<_>>())?)?;
@@ -145,6 +203,7 @@ fn print_spans(spans: &[nofault_ship::Span], json: bool) -> Result<ExitCode> {
             "{first} to {last}, commits {} to {}, database {}: {bytes}, copies of the whole: {bases}, increments: {increments}",
             span.first, span.last, span.database
         ))?;
+        span.clock_steps.iter().try_for_each(|step| print(&format!("  {step}")))?;
     }
     if spans.is_empty() {
         log("nofault: nothing can be restored yet: the first copy of the whole database is not complete");
@@ -186,14 +245,18 @@ fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the threads")
 }
 
-/// Waits for work until the user stops the command; calls `show` at intervals.
-async fn until_cancelled<T>(cancel: &AtomicBool, work: impl Future<Output = T>, mut show: impl FnMut()) -> Result<T> {
+/// Waits for work until the user stops the command, or `show`, which is called at intervals, fails.
+async fn until_cancelled<T>(
+    cancel: &AtomicBool,
+    work: impl Future<Output = T>,
+    mut show: impl FnMut() -> Result<()>,
+) -> Result<T> {
     tokio::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return Ok(done),
             () = tokio::time::sleep(LOOK_EVERY) => {
-                show();
+                show()?;
                 if cancel.load(Ordering::Relaxed) {
                     return Err(LabError::interrupted().into());
                 }

@@ -13,16 +13,28 @@ use crate::times::{parse_duration, parse_past};
 pub(crate) struct ShipArguments {
     /// The database's folder.
     pub(crate) path: PathBuf,
-    /// Where to: a folder, whose parent must exist, or s3://bucket/name with keys, region and endpoint from the environment (AWS_ACCESS_KEY_ID
-    /// and the like), in a build with the feature `s3`.
+    /// Where to: a folder outside the database, whose parent must exist, or s3://bucket/name in a build with the feature `s3`. S3 takes AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION from the environment, and for other servers AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or AWS_ENDPOINT.
     #[arg(value_name = "ADDRESS")]
     pub(crate) to: String,
     /// How long every commit can be restored. What is older is removed.
     #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) keep: Duration,
-    /// Ship the whole database, and not only the commits that are new: after `restore --check` has found damage.
+    /// Ship the whole database, and not only the commits that are new: after `restore --check` has found damage, and where the manifest is lost or damaged.
     #[arg(long)]
     pub(crate) whole: bool,
+    /// Go on under this name although it has the history of another database, which stays until it is older than --keep.
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// Believe the clock although it is ahead of the time that has verifiably passed, and remove what is older than --keep by it.
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
+    /// End with the error of the store when it has taken nothing for so long. An error that does not pass by itself ends the command at once.
+    #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) timeout: Duration,
+    /// Ship to a store without locks or conditional puts. You promise that nothing else ships to this name meanwhile.
+    #[arg(long)]
+    pub(crate) single_writer: bool,
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -40,7 +52,7 @@ pub(crate) struct RestoreArguments {
     #[arg(value_name = "ADDRESS")]
     pub(crate) from: String,
     /// The folder of the restored database. It must not exist, or be empty.
-    #[arg(required_unless_present_any = ["list", "check"])]
+    #[arg(required_unless_present_any = ["list", "check", "rebuild"])]
     pub(crate) folder: Option<PathBuf>,
     /// Restore the newest commit of this time or before: 2026-11-26T08:15:00Z, milliseconds since 1970, or 90s, 15m, 24h or 7d
     /// ago. Without it and --commit, the newest commit of all.
@@ -55,6 +67,10 @@ pub(crate) struct RestoreArguments {
     /// Restore nothing, and read and check all that was shipped; exit code 6 when anything is damaged.
     #[arg(long, conflicts_with_all = ["folder", "time", "commit"])]
     pub(crate) check: bool,
+    /// Restore nothing, and make a manifest of the copies of it and of the objects that are there, after it was lost or damaged. Removes nothing, and fences a
+    /// shipper that runs.
+    #[arg(long, conflicts_with_all = ["folder", "time", "commit", "list", "check"])]
+    pub(crate) rebuild: bool,
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,

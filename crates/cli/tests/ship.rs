@@ -81,3 +81,94 @@ fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time
     said(&run(&["restore", "backups/shop", "of-damage"]), 0);
     assert_eq!(value("of-damage"), "13");
 }
+
+/// Before, a lost manifest made the next `ship` remove all history, and a damaged one had no way out.
+#[test]
+fn a_lost_or_damaged_manifest_is_refused_and_rebuild_and_whole_lead_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| nofault(folder.path(), arguments);
+    let manifest = folder.path().join("backups/shop/manifest");
+    std::fs::create_dir(folder.path().join("backups")).unwrap();
+    said(&run(&["db", "create", "shop", "--table", "stock"]), 0);
+    for key in ["a", "b", "c"] {
+        said(&run(&["db", "put", "shop", key, "1", "--table", "stock"]), 0);
+        said(&run(&["ship", "shop", "backups/shop", "-q"]), 0);
+    }
+    let spans = said(&run(&["restore", "backups/shop", "--list"]), 0);
+    let sound = std::fs::read(&manifest).unwrap();
+    assert!(said(&run(&["restore", "backups/shop", "--rebuild"]), 2).contains("sound"));
+    for damage in [None, Some(&sound[..sound.len() - 10])] {
+        match damage {
+            None => std::fs::remove_file(&manifest).unwrap(),
+            Some(bytes) => std::fs::write(&manifest, bytes).unwrap(),
+        }
+        for arguments in [
+            &["ship", "shop", "backups/shop"][..],
+            &["restore", "backups/shop", "--list"],
+            &["restore", "backups/shop", "again"],
+            &["restore", "backups/shop", "--check"],
+        ] {
+            let told = said(&run(arguments), 6);
+            assert!(told.contains("restore --rebuild") && told.contains("ship --whole"), "{told}");
+        }
+        let told = said(&run(&["restore", "backups/shop", "--rebuild"]), 0);
+        assert!(told.contains("a manifest was made of copy number") && told.contains(&spans), "{told}");
+        said(&run(&["ship", "shop", "backups/shop"]), 0);
+    }
+    said(&run(&["restore", "backups/shop", "--check"]), 0);
+    std::fs::write(&manifest, "damaged").unwrap();
+    let told = said(&run(&["ship", "shop", "backups/shop", "--whole"]), 0);
+    assert!(told.contains("it leads to commit") && told.contains("the whole database was shipped"), "{told}");
+    let listed = said(&run(&["restore", "backups/shop", "--list"]), 0);
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    said(&run(&["restore", "backups/shop", "again"]), 0);
+    assert_eq!(said(&run(&["db", "get", "again", "c", "--table", "stock"]), 0).trim(), "1");
+}
+
+#[test]
+fn another_database_takes_a_name_over_only_when_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| nofault(folder.path(), arguments);
+    std::fs::create_dir(folder.path().join("backups")).unwrap();
+    for (name, table) in [("shop", "stock"), ("other", "x")] {
+        said(&run(&["db", "create", name, "--table", table]), 0);
+    }
+    said(&run(&["ship", "shop", "backups/shop"]), 0);
+    for arguments in [&["ship", "other", "backups/shop"][..], &["ship", "other", "backups/shop", "--whole"]] {
+        let told = said(&run(arguments), 2);
+        assert!(told.contains("another database") && told.contains("--take-over"), "{told}");
+    }
+    said(&run(&["restore", "backups/shop", "first"]), 0);
+    assert!(said(&run(&["db", "table", "list", "first"]), 0).contains("stock"));
+    said(&run(&["ship", "other", "backups/shop", "--take-over"]), 0);
+    said(&run(&["restore", "backups/shop", "second"]), 0);
+    assert!(said(&run(&["db", "table", "list", "second"]), 0).contains('x'));
+}
+
+#[test]
+fn a_target_in_the_database_is_refused_and_an_error_that_does_not_pass_ends_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| nofault(folder.path(), arguments);
+    let files = |of: &str| std::fs::read_dir(folder.path().join(of)).unwrap().count();
+    said(&run(&["db", "create", "shop", "--table", "t"]), 0);
+    std::os::unix::fs::symlink("shop", folder.path().join("linked")).unwrap();
+    let before = files("shop");
+    for target in ["shop", "shop/x", "./shop/../shop/x", "linked/x", "linked"] {
+        let told = said(&run(&["ship", "shop", target]), 2);
+        assert!(told.contains("lies in the database"), "{target}: {told}");
+    }
+    said(&run(&["ship", "shop", "backup"]), 0);
+    for arguments in [&["restore", "backup", "linked/again"][..], &["db", "backup", "shop", "shop/copy"]] {
+        let told = said(&run(arguments), 2);
+        assert!(told.contains("lies in the database"), "{told}");
+    }
+    assert_eq!(files("shop"), before);
+    // A file where a folder must be: at once, and not after the time limit.
+    std::fs::remove_dir_all(folder.path().join("backup/log")).ok();
+    std::fs::write(folder.path().join("backup/log"), "a file").unwrap();
+    said(&run(&["db", "put", "shop", "a", "1", "--table", "t"]), 0);
+    let told = said(&run(&["ship", "shop", "backup", "--timeout", "30d"]), 9);
+    assert!(told.contains("backup/log"), "{told}");
+    let told = said(&run(&["ship", "shop", "s3://bucket/shop"]), if cfg!(feature = "s3") { 9 } else { 7 });
+    assert!(cfg!(feature = "s3") || told.contains("--features s3"), "{told}");
+}

@@ -1,6 +1,7 @@
 //! Addresses of shipped databases, as people write them: a folder, or `s3://bucket/name`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// let address = Address::parse(&format!("{backups}/eu/shop")).unwrap_err();
 /// assert!(address.to_string().contains("eu"), "the folder must be there");
 /// let address = Address::parse(&format!("{backups}/shop"))?;
-/// assert_eq!((&*address.name, address.single_writer), ("shop", true));
+/// assert_eq!(&*address.name, "shop");
 /// # Ok::<(), nofault_ship::Error>(())
 /// ```
 #[derive(Clone)]
@@ -26,14 +27,17 @@ pub struct Address {
     pub store: Arc<dyn ObjectStore>,
     /// The name in it.
     pub name: String,
-    /// Whether the store has no conditional puts, as a folder: see [`ShipOptions::single_writer`](crate::ShipOptions::single_writer).
-    pub single_writer: bool,
+    /// The database in whose folder the objects of a folder's address would lie.
+    around: Option<PathBuf>,
 }
 
 impl Address {
     /// Opens the store of an address: the path of a folder, of which the last part is the name and the others must exist
-    /// (feature `folder`; `file://` may stand before it), or `s3://bucket/name` (feature `s3`). Keys, region and endpoint of S3
-    /// are those of the environment (`AWS_ACCESS_KEY_ID` and the like).
+    /// (feature `folder`; `file://` may stand before it), or `s3://bucket/name` (feature `s3`).
+    ///
+    /// The store of a folder fences shippers by locks in it. S3 takes the variables of the environment that begin with `AWS_`: keys
+    /// (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`), `AWS_REGION`, and for other servers `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` or
+    /// `AWS_ENDPOINT`, the first of these that is set; one that begins with `http://` is used as it is. The files of `aws configure` are not read.
     ///
     /// # Errors
     /// `InvalidCall` for an address without a name, or of a folder that is not there; `Unsupported` for one that this build cannot
@@ -55,6 +59,25 @@ impl Address {
             }
         }
     }
+
+    /// Refuses to ship into the folder of a database. To restore from there, no call of this is needed.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the objects would lie in the folder of a database, also through links.
+    pub fn check_target(&self) -> Result<()> {
+        match &self.around {
+            None => Ok(()),
+            Some(around) => {
+                let what = format!(
+                    "{} in {} lies in the database {}: ship to a folder outside",
+                    self.name,
+                    self.store,
+                    around.display()
+                );
+                Err(Error::new(ErrorKind::InvalidCall, what))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Address {
@@ -67,18 +90,17 @@ impl fmt::Debug for Address {
 fn of_folder(path: &str) -> Result<Address> {
     use std::path::Path;
 
-    use object_store::local::LocalFileSystem;
+    use crate::folder::FolderStore;
 
     let path = Path::new(path);
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Error::new(ErrorKind::InvalidCall, format!("{} has no name at its end that is text", path.display()))
     })?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let store = LocalFileSystem::new_with_prefix(parent)
-        .map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the folder {}: {error}", parent.display())))?
-        .with_fsync(true)
-        .with_automatic_cleanup(true);
-    Ok(Address { store: Arc::new(store), name: name.into(), single_writer: true })
+    let store = FolderStore::open(parent, name)
+        .map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the folder {}: {error}", parent.display())))?;
+    let around = store.database_around().map(Path::to_path_buf);
+    Ok(Address { store: Arc::new(store), name: name.into(), around })
 }
 
 #[cfg(not(feature = "folder"))]
@@ -87,15 +109,29 @@ fn of_folder(path: &str) -> Result<Address> {
     Err(Error::new(ErrorKind::Unsupported, what))
 }
 
+/// The variables with the endpoint of S3, the one that counts first.
+#[cfg(feature = "s3")]
+const ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+
 #[cfg(feature = "s3")]
 fn of_s3(bucket: &str, name: &str) -> Result<Address> {
-    let store = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket).build();
-    let store = store.map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the bucket {bucket}: {error}")))?;
-    Ok(Address { store: Arc::new(store), name: name.trim_end_matches('/').into(), single_writer: false })
+    let wrong = |what: String| Error::new(ErrorKind::InvalidCall, format!("the bucket {bucket}: {what}"));
+    let endpoint = ENDPOINTS.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    let mut builder = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket);
+    if let Some(endpoint) = endpoint {
+        if !endpoint.contains("://") {
+            return Err(wrong(format!("the endpoint {endpoint} has neither http:// nor https:// before it")));
+        }
+        builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+    }
+    let store = builder.build().map_err(|error| wrong(error.to_string()))?;
+    Ok(Address { store: Arc::new(store), name: name.trim_end_matches('/').into(), around: None })
 }
 
 #[cfg(not(feature = "s3"))]
 fn of_s3(bucket: &str, _name: &str) -> Result<Address> {
-    let what = format!("s3://{bucket}: this build cannot use S3 (feature `s3`)");
+    let what = format!(
+        "s3://{bucket}: this build has no S3; build it with the feature (`cargo install nofault-cli --features s3`, or `s3` of nofault-ship)"
+    );
     Err(Error::new(ErrorKind::Unsupported, what))
 }

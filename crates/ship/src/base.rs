@@ -2,15 +2,16 @@
 //! copy: key after key, without free space, so its size is that of the entries. An increment has the content of pages that
 //! were written after the base before it. Also decides when one is due.
 
-use nofault::db::Change;
+use nofault::db::{Change, Position};
 use nofault::{CommitSeq, Db, Snapshot, Table};
 
 use crate::error::Result;
-use crate::manifest::{Base, Epoch, Foundation, NamedObject};
+use crate::label::{Content, Part};
+use crate::manifest::{Base, Epoch, EpochName, Foundation, NamedObject, hex_of};
+use crate::names::part_name;
 use crate::object::{ObjectWriter, time_to_ms};
 use crate::options::ShipOptions;
-use crate::remote::Remote;
-use crate::writer::part_name;
+use crate::writer::Writer;
 
 /// Bytes of a part, about.
 const PART_BYTES: usize = 8 << 20;
@@ -58,31 +59,31 @@ pub(crate) fn due(epoch: &Epoch, options: &ShipOptions) -> Option<NextBase> {
     (since > step).then_some(NextBase::Increment(Foundation { commit: last.commit, log_bytes: since }))
 }
 
-/// Writes the base of a snapshot. The names of its parts begin with `name`.
+/// Writes the base of a snapshot for an epoch. `position` is the place behind its commit.
 pub(crate) async fn write_base(
-    remote: &Remote,
+    writer: &mut Writer,
     db: &Db,
     snapshot: &Snapshot,
+    position: &Position,
     next: NextBase,
-    name: String,
+    epoch: EpochName,
 ) -> Result<Base> {
-    let (commit, time_ms) = (snapshot.commit().0, time_to_ms(db.now()));
-    let page_bytes = db.page_bytes() as u64;
-    let writer = ObjectWriter::new();
-    let mut parts =
-        Parts { remote, name, commit, time_ms, writer, done: Vec::new(), changes: Vec::new(), changes_bytes: 0 };
-    let on = match next {
-        NextBase::Whole => {
-            write_whole(&mut parts, snapshot).await?;
-            None
-        }
-        NextBase::Increment(on) => {
-            write_changes(&mut parts, snapshot, CommitSeq(on.commit)).await?;
-            Some(on)
-        }
+    let base = Base {
+        commit: snapshot.commit().0,
+        time_ms: time_to_ms(db.now()),
+        page_bytes: db.page_bytes() as u64,
+        on: if let NextBase::Increment(on) = next { Some(on) } else { None },
+        position: Some(hex_of(&position.to_bytes())),
+        parts: Vec::new(),
     };
-    parts.end_part().await?;
-    Ok(Base { commit, time_ms, page_bytes, on, position: None, parts: parts.done })
+    let (name, object) = (writer.base_name(), ObjectWriter::new());
+    let mut parts = Parts { writer, name, epoch, base, object, changes: Vec::new(), changes_bytes: 0 };
+    match next {
+        NextBase::Whole => write_whole(&mut parts, snapshot).await?,
+        NextBase::Increment(on) => write_changes(&mut parts, snapshot, CommitSeq(on.commit)).await?,
+    }
+    parts.end_part(true).await?;
+    Ok(parts.base)
 }
 
 /// Writes each table: its name and properties, and then its entries.
@@ -126,13 +127,13 @@ async fn describe(snapshot: &Snapshot, name: String) -> Result<(Table, Vec<Chang
     Ok((table, description.into_iter().chain(types).collect()))
 }
 
-struct Parts<'r> {
-    remote: &'r Remote,
+struct Parts<'w> {
+    writer: &'w mut Writer,
     name: String,
-    commit: u64,
-    time_ms: u64,
-    writer: ObjectWriter,
-    done: Vec<NamedObject>,
+    epoch: EpochName,
+    /// With the parts that are done.
+    base: Base,
+    object: ObjectWriter,
     /// Changes that are not in the object yet, and their bytes.
     changes: Vec<Change>,
     changes_bytes: usize,
@@ -156,17 +157,29 @@ impl Parts<'_> {
 
     /// Writes the changes that were added as one commit: the state after all of them counts, not those between.
     async fn end_commit(&mut self) -> Result<()> {
-        self.writer.push(self.commit, self.time_ms, &std::mem::take(&mut self.changes))?;
+        self.object.push(self.base.commit, self.base.time_ms, &std::mem::take(&mut self.changes))?;
         self.changes_bytes = 0;
-        let is_full = self.writer.len_bytes() >= PART_BYTES || self.writer.raw_bytes() >= PART_RAW_BYTES;
-        if is_full { self.end_part().await } else { Ok(()) }
+        let is_full = self.object.len_bytes() >= PART_BYTES || self.object.raw_bytes() >= PART_RAW_BYTES;
+        if is_full { self.end_part(false).await } else { Ok(()) }
     }
 
-    async fn end_part(&mut self) -> Result<()> {
-        let bytes = std::mem::replace(&mut self.writer, ObjectWriter::new()).finish();
-        let object = NamedObject::new(part_name(&self.name, self.done.len()), &bytes);
-        self.remote.put(&object.name, bytes).await?;
-        self.done.push(object);
+    async fn end_part(&mut self, is_last: bool) -> Result<()> {
+        let Base { commit, time_ms, page_bytes, on, position, parts } = &self.base;
+        let part = Part {
+            commit: *commit,
+            time_ms: *time_ms,
+            page_bytes: *page_bytes,
+            on: *on,
+            position: position.clone().unwrap_or_default(),
+            number: parts.len() as u64,
+            is_last,
+        };
+        let name = part_name(&self.name, parts.len());
+        let object = std::mem::replace(&mut self.object, ObjectWriter::new());
+        let bytes = self.writer.labelled(object, self.epoch.clone(), Content::Base(part))?;
+        let object = NamedObject::new(name, &bytes);
+        self.writer.remote.put(&object.name, bytes).await?;
+        self.base.parts.push(object);
         Ok(())
     }
 }

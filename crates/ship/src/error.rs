@@ -14,13 +14,15 @@ pub enum ErrorKind {
     Fenced,
     /// There is nothing under this name, or nothing at that point: check both.
     NotFound,
-    /// The folder is not empty: restore into another one.
+    /// The folder is not empty, or the name is another database's: take another one.
     AlreadyExists,
     /// The call itself is wrong, or the options are: the message says how.
     InvalidCall,
     /// The store does not do what is needed, or a later version wrote what is there.
     Unsupported,
-    /// The store refuses or fails, after all attempts.
+    /// The store refuses for a reason that does not pass by itself: rights, a wrong place, a file system that cannot be written.
+    Refused,
+    /// The store cannot be reached, or fails, after all attempts.
     Store,
     /// An object differs from the one that was written. Restore another point; keep the store as it is.
     Corrupt,
@@ -55,6 +57,11 @@ impl Error {
     /// Returns the error of the database, if it is one.
     pub fn database(&self) -> Option<&nofault::Error> {
         self.database.as_ref()
+    }
+
+    /// Returns the error with a way out behind its message.
+    pub(crate) fn or(&self, way_out: &str) -> Self {
+        Self { message: format!("{}: {way_out}", self.message).into(), ..self.clone() }
     }
 
     /// Returns the error with the object where it occurred put before its message.

@@ -42,13 +42,19 @@
 
 mod address;
 mod base;
+mod clock;
 mod error;
 mod fetch;
+#[cfg(feature = "folder")]
+mod folder;
 mod history;
 mod increment;
+mod label;
 mod manifest;
+mod names;
 mod object;
 mod options;
+mod rebuild;
 mod remote;
 mod replica;
 mod restore;
@@ -59,8 +65,9 @@ mod writer;
 
 pub use address::Address;
 pub use error::{Error, ErrorKind, Result};
-pub use history::{Span, history};
+pub use history::{ClockStep, Span, history};
 pub use options::ShipOptions;
+pub use rebuild::{Rebuilt, rebuild};
 pub use replica::{Lag, PromotedReplica, Replica, ReplicaOptions, ReplicaSnapshot};
 pub use restore::{Point, RestoreProgress, RestoredPoint, restore, restore_into, restore_with_progress};
 pub use shipper::{Ship, ShipStats};

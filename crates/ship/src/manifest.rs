@@ -8,20 +8,28 @@
 //! A put that failed may have been carried out. So after a failure the manifest is read: it is the new one (done), the old one (put
 //! again), or another shipper's (fenced). A request that is carried out late finds another version and changes nothing.
 //!
-//! Where a store has no conditional puts (`single_writer`), the manifest is written without a condition, and nothing is fenced.
+//! Where a store has no conditional puts (`single_writer`), the manifest is read before each put, which has no condition. So an older shipper is
+//! fenced, unless two put at the same moment.
+//!
+//! Copies of the last manifests, under names of their own, and the labels of objects lead back when the manifest is lost (`rebuild`). The
+//! absence of a manifest beside objects is damage, and never a beginning.
 
 use object_store::{Error as StoreError, PutMode, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockMark;
 use crate::error::{Error, ErrorKind, Result};
+use crate::names::{MANIFEST, parse_copy, shipper_of};
 use crate::object::checksum;
-use crate::remote::{Remote, failed, is_final};
+use crate::remote::{ListedObject, Remote, failed, is_final};
 
-/// The name of the manifest.
-pub(crate) const MANIFEST: &str = "manifest";
-/// The version of its form: without increments, which all builds read, and with some, which builds that do not know them refuse.
-const FORMAT: u32 = 1;
-const FORMAT_WITH_INCREMENTS: u32 = 2;
+/// The version of its form. Earlier ones had no increments (1), and no labels (2).
+const FORMAT: u32 = 3;
+/// Steps of the clock that are kept in the manifest.
+const CLOCK_STEPS_MAX: usize = 32;
+/// The way out for a user whose manifest is lost.
+const WAY_OUT: &str = "make a manifest of the objects that are there (`nofault restore --rebuild ADDRESS`), or go on with a copy of the whole \
+    database (`nofault ship --whole`), which does the same first";
 
 /// An object that the manifest names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +127,11 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
+    /// Returns the objects of bases and log.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = &NamedObject> {
+        self.bases.iter().flat_map(|base| &base.parts).chain(self.log.iter().map(|log| &log.object))
+    }
+
     /// Returns the newest commit that is in the store, and its time.
     pub(crate) fn newest(&self) -> (u64, u64) {
         let of_base = self.bases.last().map_or((0, 0), |base| (base.commit, base.time_ms));
@@ -158,9 +171,9 @@ impl Epoch {
 /// What distinguishes an epoch from all others, also from those of a store that was emptied and filled again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EpochName {
-    id: u64,
-    database: String,
-    begun_by: String,
+    pub(crate) id: u64,
+    pub(crate) database: String,
+    pub(crate) begun_by: String,
 }
 
 impl EpochName {
@@ -181,6 +194,16 @@ pub(crate) struct Garbage {
     pub(crate) since_ms: u64,
 }
 
+/// A step of the clock that a shipper has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundStep {
+    /// The epoch, and the last commit that was shipped by then.
+    pub(crate) epoch: u64,
+    pub(crate) commit: u64,
+    pub(crate) expected_ms: u64,
+    pub(crate) found_ms: u64,
+}
+
 /// The manifest of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
@@ -189,6 +212,20 @@ pub(crate) struct Manifest {
     pub(crate) writer: String,
     /// Counts the manifests of the name.
     pub(crate) sequence: u64,
+    /// A random number, in hexadecimal, that all manifests of this history have, and its objects in their labels. Empty in what earlier versions wrote.
+    #[serde(default)]
+    pub(crate) history: String,
+    /// The database of the shipper that may write the next one, as [`Epoch::database`], if it is known.
+    #[serde(default)]
+    pub(crate) database: Option<String>,
+    /// The last look at the clock.
+    #[serde(default)]
+    pub(crate) clock: Option<ClockMark>,
+    #[serde(default)]
+    pub(crate) clock_steps: Vec<FoundStep>,
+    /// Objects that were written before this manifest and that none names stay where they are: the manifest was rebuilt then. 0: it never was.
+    #[serde(default)]
+    pub(crate) spared_before: u64,
     /// In the order in which they began.
     pub(crate) epochs: Vec<Epoch>,
     pub(crate) garbage: Vec<Garbage>,
@@ -200,29 +237,105 @@ pub(crate) struct Current {
     pub(crate) manifest: Manifest,
     /// `None` before there is one in the store.
     pub(crate) version: Option<UpdateVersion>,
+    /// The bytes in the store where this manifest was rebuilt to replace them: they are damaged, or those of an older one.
+    pub(crate) damaged: Option<Vec<u8>>,
+}
+
+/// A manifest that cannot be read.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    pub(crate) error: Error,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) version: UpdateVersion,
+}
+
+/// What is under the name of the manifest.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// With its bytes.
+    Sound(Box<Current>, Vec<u8>),
+    Damaged(Damage),
+    Missing,
+}
+
+impl Found {
+    /// Reads the manifest.
+    ///
+    /// # Errors
+    /// `Unsupported` when a later version wrote it; `Store`.
+    pub(crate) async fn look(remote: &Remote) -> Result<Self> {
+        let Some((bytes, version)) = remote.find(MANIFEST, 0).await? else { return Ok(Self::Missing) };
+        match Manifest::decode(&bytes) {
+            Ok(manifest) => {
+                Ok(Self::Sound(Box::new(Current { manifest, version: Some(version), damaged: None }), bytes))
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Self::Damaged(Damage { error, bytes, version })),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Refuses to take the absence of a manifest for a beginning where objects are those of shippers.
+///
+/// # Errors
+/// `Corrupt`.
+pub(crate) fn refuse_lost(present: &[ListedObject]) -> Result<()> {
+    let is_of_history = |it: &&ListedObject| shipper_of(&it.name).is_some() || parse_copy(&it.name).is_some();
+    match present.iter().filter(is_of_history).count() {
+        0 => Ok(()),
+        count => {
+            let what = format!("the manifest is gone, and {count} objects of its history are there");
+            Err(Error::corrupt(what).met_in(MANIFEST).or(WAY_OUT))
+        }
+    }
+}
+
+/// Returns the error with the way out for a user.
+pub(crate) fn way_out(error: &Error) -> Error {
+    error.or(WAY_OUT)
+}
+
+/// Creates the error for a manifest that is older than what is beside it.
+pub(crate) fn set_back(sequence: u64, newer: &str) -> Error {
+    let what = format!("it was set back to number {sequence}: {newer} is newer, so an older file was put in its place");
+    Error::corrupt(what).met_in(MANIFEST).or(WAY_OUT)
 }
 
 impl Manifest {
     pub(crate) fn empty() -> Self {
-        Self { format: FORMAT, writer: String::new(), sequence: 0, epochs: Vec::new(), garbage: Vec::new() }
+        Self {
+            format: FORMAT,
+            writer: String::new(),
+            sequence: 0,
+            history: String::new(),
+            database: None,
+            clock: None,
+            clock_steps: Vec::new(),
+            spared_before: 0,
+            epochs: Vec::new(),
+            garbage: Vec::new(),
+        }
+    }
+
+    /// Returns the database that is shipped under the name, if any is.
+    pub(crate) fn database(&self) -> Option<&str> {
+        self.database.as_deref().or_else(|| self.epochs.last().map(|epoch| epoch.database.as_str()))
+    }
+
+    /// Adds a step of the clock; of many, the last ones stay.
+    pub(crate) fn add_clock_step(&mut self, step: FoundStep) {
+        self.clock_steps.push(step);
+        let surplus = self.clock_steps.len().saturating_sub(CLOCK_STEPS_MAX);
+        self.clock_steps.drain(..surplus);
     }
 
     /// Returns the names of all objects that it names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let of_epochs = self.epochs.iter().flat_map(|epoch| {
-            let parts = epoch.bases.iter().flat_map(|base| &base.parts);
-            parts.chain(epoch.log.iter().map(|log| &log.object)).map(|object| object.name.as_str())
-        });
+        let of_epochs = self.epochs.iter().flat_map(Epoch::objects).map(|object| object.name.as_str());
         of_epochs.chain(self.garbage.iter().map(|garbage| garbage.name.as_str()))
     }
 
-    /// Returns the form in which builds read it that can read all of it.
-    fn form(&self) -> u32 {
-        let has_increments = self.epochs.iter().flat_map(|epoch| &epoch.bases).any(Base::is_increment);
-        if has_increments { FORMAT_WITH_INCREMENTS } else { FORMAT }
-    }
-
-    fn encode(&self) -> Result<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec(self)
             .map_err(|error| Error::new(ErrorKind::Unsupported, format!("write the manifest: {error}")))?;
         let sum = hex(checksum(&bytes));
@@ -230,7 +343,7 @@ impl Manifest {
         Ok(bytes)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let wrong = |what: &str| Error::corrupt(what).met_in(MANIFEST);
         let without_end = bytes.strip_suffix(b"\n").ok_or_else(|| wrong("it was cut short"))?;
         let at = without_end.iter().rposition(|byte| *byte == b'\n').ok_or_else(|| wrong("it was cut short"))?;
@@ -239,7 +352,7 @@ impl Manifest {
             return Err(wrong("its checksum is wrong"));
         }
         let of_format: Format = serde_json::from_slice(json).map_err(|error| wrong(&error.to_string()))?;
-        if ![FORMAT, FORMAT_WITH_INCREMENTS].contains(&of_format.format) {
+        if !(1..=FORMAT).contains(&of_format.format) {
             let what = format!("a later version of nofault wrote the manifest, in form {}", of_format.format);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -254,22 +367,20 @@ struct Format {
 }
 
 impl Current {
-    /// Reads the manifest, if there is one.
-    pub(crate) async fn find(remote: &Remote) -> Result<Option<Self>> {
-        let Some((bytes, version)) = remote.find(MANIFEST, 0).await? else { return Ok(None) };
-        Ok(Some(Self { manifest: Manifest::decode(&bytes)?, version: Some(version) }))
-    }
-
     /// Reads the manifest.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` when nothing was shipped under the name; `Corrupt` when the manifest is damaged, or lost.
     pub(crate) async fn read(remote: &Remote) -> Result<Self> {
-        let missing = || {
-            let (_, name) = remote.place();
-            Error::new(ErrorKind::NotFound, format!("no database was shipped under the name '{name}'"))
-        };
-        Self::find(remote).await?.ok_or_else(missing)
+        match Found::look(remote).await? {
+            Found::Sound(current, _) => Ok(*current),
+            Found::Damaged(damage) => Err(way_out(&damage.error)),
+            Found::Missing => {
+                refuse_lost(&remote.list().await?)?;
+                let (_, name) = remote.place();
+                Err(Error::new(ErrorKind::NotFound, format!("no database was shipped under the name '{name}'")))
+            }
+        }
     }
 
     /// Reads the manifest unless it is still the one of this version; `None` then.
@@ -278,12 +389,20 @@ impl Current {
     /// `NotFound` when there is none.
     pub(crate) async fn find_newer(remote: &Remote, known: Option<&UpdateVersion>) -> Result<Option<Self>> {
         let Some((bytes, version)) = remote.get_newer(MANIFEST, known).await? else { return Ok(None) };
-        Ok(Some(Self { manifest: Manifest::decode(&bytes)?, version: Some(version) }))
+        Ok(Some(Self { manifest: Manifest::decode(&bytes)?, version: Some(version), damaged: None }))
     }
 
     /// Begins with an empty one.
     pub(crate) fn new() -> Self {
-        Self { manifest: Manifest::empty(), version: None }
+        Self { manifest: Manifest::empty(), version: None, damaged: None }
+    }
+
+    /// Returns whether these bytes are the manifest in the store that this one stands for.
+    fn is(&self, found: &[u8]) -> bool {
+        match &self.damaged {
+            Some(damaged) => damaged == found,
+            None => Manifest::decode(found).is_ok_and(|found| found == self.manifest),
+        }
     }
 
     /// Replaces the manifest in the store by the one that `change` makes of this one. Puts it again until it is there.
@@ -296,14 +415,23 @@ impl Current {
         single_writer: bool,
         change: impl FnOnce(&mut Manifest),
     ) -> Result<()> {
+        let fenced =
+            || Error::new(ErrorKind::Fenced, "another shipper has taken over this name; this one writes nothing more");
         let mut next = self.manifest.clone();
         change(&mut next);
         next.sequence = self.manifest.sequence + 1;
-        next.format = next.form();
+        next.format = FORMAT;
         let bytes = next.encode()?;
         let mut attempt = 0;
         loop {
             attempt += 1;
+            if single_writer {
+                match remote.find(MANIFEST, bytes.len() as u64).await? {
+                    Some((found, _)) if self.is(&found) || found == bytes => {}
+                    None if self.version.is_none() => {}
+                    _ => return Err(fenced()),
+                }
+            }
             let mode = match &self.version {
                 _ if single_writer => PutMode::Overwrite,
                 Some(version) => PutMode::Update(version.clone()),
@@ -311,7 +439,7 @@ impl Current {
             };
             let error = match remote.try_put(MANIFEST, bytes.clone(), mode).await {
                 Ok(version) => {
-                    *self = Self { manifest: next, version: Some(version) };
+                    *self = Self { manifest: next, version: Some(version), damaged: None };
                     return Ok(());
                 }
                 Err(error) => error,
@@ -322,16 +450,12 @@ impl Current {
             }
             match remote.find(MANIFEST, bytes.len() as u64).await? {
                 Some((found, version)) if found == bytes => {
-                    *self = Self { manifest: next, version: Some(version) };
+                    *self = Self { manifest: next, version: Some(version), damaged: None };
                     return Ok(());
                 }
-                Some((found, version)) if Manifest::decode(&found)? == self.manifest => self.version = Some(version),
+                Some((found, version)) if self.is(&found) => self.version = Some(version),
                 None if self.version.is_none() => {}
-                _ if single_writer => {}
-                _ => {
-                    let what = "another shipper has taken over this name; this one writes nothing more";
-                    return Err(Error::new(ErrorKind::Fenced, what));
-                }
+                _ => return Err(fenced()),
             }
             if remote.patience().attempts.is_some_and(|most| attempt >= most) {
                 return Err(failed(&MANIFEST.into(), &error));
@@ -381,8 +505,10 @@ mod tests {
             last: 3,
             last_time_ms: 5,
         };
-        let of_whole = Manifest { writer: hex(1), epochs: vec![epoch.clone()], ..Manifest::empty() };
-        assert!(of_whole.form() == FORMAT && !String::from_utf8_lossy(&of_whole.encode().unwrap()).contains("\"on\""));
+        // As earlier versions wrote it.
+        let json = r#"{"format":1,"writer":"w","sequence":4,"epochs":[],"garbage":[]}"#;
+        let old = Manifest::decode(format!("{json}\n{}\n", hex(checksum(json.as_bytes()))).as_bytes()).unwrap();
+        assert_eq!(old, Manifest { format: 1, writer: "w".into(), sequence: 4, ..Manifest::empty() });
         let mut epoch = epoch;
         let on = Some(Foundation { commit: 3, log_bytes: 70 });
         epoch.bases.push(Base { commit: 8, on, ..epoch.bases[0].clone() });
@@ -395,8 +521,7 @@ mod tests {
             assert!(Manifest::decode(&changed).is_err(), "byte {at}");
             assert!(Manifest::decode(&bytes[..at]).is_err(), "{at} bytes");
         }
-        assert_eq!(manifest.form(), FORMAT_WITH_INCREMENTS);
-        let later = Manifest { format: FORMAT_WITH_INCREMENTS + 1, ..manifest }.encode().unwrap();
+        let later = Manifest { format: FORMAT + 1, ..manifest }.encode().unwrap();
         assert_eq!(Manifest::decode(&later).unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!((bytes_of("01ff"), bytes_of("01f"), bytes_of("zz")), (Some(vec![1, 255]), None, None));
     }

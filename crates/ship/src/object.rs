@@ -3,7 +3,8 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 8 | `NFship1\n` |
+//! | 8 | `NFship2\n`, or `NFship1\n` without the label, as earlier versions wrote objects |
+//! | … | the label: length (4), checksum (8), bytes (`label`) |
 //! | … | blocks: length (4), length compressed (4), checksum (8), the bytes compressed with LZ4 |
 //! | 16 | the end: four zero bytes, the number of blocks (4), checksum (8) |
 //!
@@ -23,6 +24,13 @@ use nofault::settings::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: &[u8; 8] = b"NFship1\n";
+const MAGIC_WITH_LABEL: &[u8; 8] = b"NFship2\n";
+/// Bytes before the content of a label.
+const LABEL_HEADER_BYTES: usize = MAGIC_WITH_LABEL.len() + 12;
+/// Longest label. It is a few hundred bytes.
+const LABEL_BYTES_MAX: usize = 16 << 10;
+/// Bytes from the beginning of an object that have its label.
+pub(crate) const HEAD_BYTES: u64 = (LABEL_HEADER_BYTES + LABEL_BYTES_MAX) as u64;
 /// Bytes of a block before compression.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Bytes before the content of a block.
@@ -61,7 +69,7 @@ pub(crate) struct ObjectWriter {
 
 impl ObjectWriter {
     pub(crate) fn new() -> Self {
-        Self { raw: Vec::new(), out: MAGIC.to_vec(), blocks: 0, raw_bytes: 0 }
+        Self { raw: Vec::new(), out: Vec::new(), blocks: 0, raw_bytes: 0 }
     }
 
     /// Returns about the length that the object has by now.
@@ -99,8 +107,18 @@ impl ObjectWriter {
         self.end_blocks(BLOCK_BYTES);
     }
 
-    /// Returns the object.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    /// Returns the object, without a label.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        [MAGIC.to_vec(), self.end()].concat()
+    }
+
+    /// Returns the object, with a label.
+    pub(crate) fn finish_with(self, label: &[u8]) -> Vec<u8> {
+        let (len, sum) = ((label.len() as u32).to_le_bytes(), checksum(label).to_le_bytes());
+        [&MAGIC_WITH_LABEL[..], &len, &sum, label, &self.end()].concat()
+    }
+
+    fn end(mut self) -> Vec<u8> {
         self.end_blocks(1);
         let blocks = self.blocks;
         self.put_block(0, blocks, &[]);
@@ -143,12 +161,30 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
+/// Splits an object, or the head of one, behind its label; `None` for one without a label.
+///
+/// # Errors
+/// `Corrupt` when it does not begin as an object does, or the label is damaged.
+pub(crate) fn split_label(object: &[u8]) -> Result<(Option<&[u8]>, &[u8])> {
+    if let Some(rest) = object.strip_prefix(MAGIC) {
+        return Ok((None, rest));
+    }
+    let rest = object.strip_prefix(MAGIC_WITH_LABEL);
+    let mut rest = rest.ok_or_else(|| Error::corrupt("it does not begin as an object does"))?;
+    let (len, sum) = (take_u32(&mut rest)? as usize, take_u64(&mut rest)?);
+    let (label, rest) = rest.split_at_checked(len).ok_or_else(|| Error::corrupt("it was cut short"))?;
+    if len > LABEL_BYTES_MAX || checksum(label) != sum {
+        return Err(Error::corrupt("the checksum of its label is wrong"));
+    }
+    Ok((Some(label), rest))
+}
+
 /// Returns the commits of an object, still encoded.
 ///
 /// # Errors
 /// `Corrupt` when it is not as it was written.
 pub(crate) fn raw_commits(object: &[u8]) -> Result<Vec<u8>> {
-    let mut rest = object.strip_prefix(MAGIC).ok_or_else(|| Error::corrupt("it does not begin as an object does"))?;
+    let (_, mut rest) = split_label(object)?;
     let (mut raw, mut blocks) = (Vec::new(), 0);
     loop {
         let short = || Error::corrupt("it was cut short");
@@ -366,10 +402,14 @@ mod tests {
         ]
     }
 
-    fn object(commits: &[ShippedCommit]) -> Vec<u8> {
+    fn writer(commits: &[ShippedCommit]) -> ObjectWriter {
         let mut writer = ObjectWriter::new();
         commits.iter().for_each(|it| writer.push(it.commit, it.time_ms, &it.changes).unwrap());
-        writer.finish()
+        writer
+    }
+
+    fn object(commits: &[ShippedCommit]) -> Vec<u8> {
+        writer(commits).finish_with(b"a label")
     }
 
     fn decode(object: &[u8]) -> Result<Vec<ShippedCommit>> {
@@ -393,6 +433,10 @@ mod tests {
         }
         assert!(decode(&joined.finish()).unwrap() == commits);
         assert!(decode(&ObjectWriter::new().finish()).unwrap().is_empty());
+        // Earlier versions wrote no label.
+        let without = writer(&commits).finish();
+        assert!(without.starts_with(b"NFship1\n") && decode(&without).unwrap() == commits);
+        assert_eq!((split_label(&without).unwrap().0, split_label(&whole).unwrap().0), (None, Some(&b"a label"[..])));
     }
 
     #[test]

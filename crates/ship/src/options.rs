@@ -32,10 +32,15 @@ pub struct ShipOptions {
     /// increments are shipped, only after they together have become as large as the whole.
     pub base_share: u32,
     /// Begin with the whole database, also where the log could be followed. For a store with a damaged object: points from
-    /// then on need no older object.
+    /// then on need no older object. A manifest that is lost or damaged is rebuilt first; [`Ship::warnings`](crate::Ship::warnings) says what is lost then.
     pub begin_with_base: bool,
-    /// Ship to a store without conditional puts, as a folder is. Nothing then keeps two shippers from overwriting each other's
-    /// manifest: the caller does.
+    /// Take the name over also from another database, whose history stays until it is too old. Without it that is refused.
+    pub take_over: bool,
+    /// Believe the clock, whatever it showed before. Without it, what is older than `keep` is forgotten only by time that has verifiably passed, and
+    /// a day.
+    pub is_clock_trusted: bool,
+    /// Ship to a store without conditional puts. The manifest is looked at before each change, so a shipper that has lost the name is fenced, but two that
+    /// write in the same moment may overwrite each other: the caller prevents that. A folder needs it only if its file system has no locks.
     pub single_writer: bool,
     /// Pause before a failed request is made again; each further one is twice as long.
     pub retry_first: Duration,
@@ -59,6 +64,8 @@ impl Default for ShipOptions {
             increment_percent: 25,
             base_share: 4,
             begin_with_base: false,
+            take_over: false,
+            is_clock_trusted: false,
             single_writer: false,
             retry_first: Duration::from_millis(50),
             retry_longest: Duration::from_secs(10),

@@ -5,13 +5,14 @@
 //! the same name; `manifest` deals with that.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{
-    Error as StoreError, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
+    Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -39,9 +40,10 @@ impl Patience {
     }
 }
 
-/// Counts of requests.
+/// Counts of requests, and the error of the last one while it is made again.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    pub(crate) trouble: Mutex<Option<Error>>,
     pub(crate) requests: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) objects_put: AtomicU64,
@@ -57,11 +59,20 @@ pub(crate) struct Remote {
     counts: Arc<Counts>,
 }
 
+/// An object as a list has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedObject {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+}
+
 /// A request, which may be made several times.
 enum Request<'r> {
     Put(PutPayload, PutMode),
     /// With the number of bytes that the object should have.
     Get(u64),
+    /// The first bytes.
+    Head(u64),
     /// Not if the object is still as this tag tells.
     GetUnless(Option<String>),
     Delete,
@@ -74,7 +85,7 @@ enum Answer {
     Got(Vec<u8>, UpdateVersion),
     NotModified,
     Deleted,
-    List(Vec<String>),
+    List(Vec<ListedObject>),
 }
 
 impl Remote {
@@ -157,6 +168,14 @@ impl Remote {
         }
     }
 
+    /// Reads the first bytes of an object that is not empty; `None` if it is not there.
+    pub(crate) async fn head(&self, name: &str, bytes: u64) -> Result<Option<Vec<u8>>> {
+        match self.repeat(name, &Request::Head(bytes)).await? {
+            Some(Answer::Got(bytes, _)) => Ok(Some(bytes)),
+            _ => Ok(None),
+        }
+    }
+
     fn missing(&self, name: &str) -> Error {
         Error::new(ErrorKind::NotFound, format!("there is no object {}", self.path(name)))
     }
@@ -174,10 +193,10 @@ impl Remote {
         self.repeat(name, &Request::Delete).await.map(drop)
     }
 
-    /// Returns the names of all objects.
-    pub(crate) async fn list(&self) -> Result<Vec<String>> {
+    /// Returns all objects.
+    pub(crate) async fn list(&self) -> Result<Vec<ListedObject>> {
         match self.repeat("", &Request::List(&self.prefix)).await? {
-            Some(Answer::List(names)) => Ok(names),
+            Some(Answer::List(listed)) => Ok(listed),
             _ => Ok(Vec::new()),
         }
     }
@@ -192,7 +211,8 @@ impl Remote {
                 Err(StoreError::NotFound { .. }) if !matches!(request, Request::Put(..)) => return Ok(None),
                 Err(StoreError::NotModified { .. }) => return Ok(Some(Answer::NotModified)),
                 Err(error)
-                    if is_final_for(request, &error) || self.patience.attempts.is_some_and(|most| attempt >= most) =>
+                    if is_final_for(request, &error)
+                        || self.patience.attempts.is_some_and(|most| attempt >= most || is_refusal(&error)) =>
                 {
                     return Err(failed(&self.path(name), &error));
                 }
@@ -209,7 +229,7 @@ impl Remote {
     async fn once(&self, name: &str, request: &Request<'_>) -> std::result::Result<Answer, StoreError> {
         let bytes = match request {
             Request::Put(payload, _) => payload.content_length() as u64,
-            Request::Get(bytes) => *bytes,
+            Request::Get(bytes) | Request::Head(bytes) => *bytes,
             Request::GetUnless(_) | Request::Delete | Request::List(_) => 0,
         };
         let limit = self.patience.timeout.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN));
@@ -223,9 +243,15 @@ impl Remote {
                 self.counts.objects_put.fetch_add(1, Ordering::Relaxed);
                 self.counts.bytes_put.fetch_add(bytes, Ordering::Relaxed);
             }
-            (Err(error), _) if !is_final_for(request, error) => _ = self.counts.failed.fetch_add(1, Ordering::Relaxed),
+            (Err(error), _) if !is_final_for(request, error) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                *self.counts.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(failed(&self.path(name), error));
+                return outcome;
+            }
             _ => {}
         }
+        *self.counts.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         outcome
     }
 
@@ -236,21 +262,23 @@ impl Remote {
                 let put = self.store.put_opts(path, payload.clone(), options).await?;
                 Ok(Answer::Put(UpdateVersion { e_tag: put.e_tag, version: put.version }))
             }
-            Request::Get(_) | Request::GetUnless(_) => {
+            Request::Get(_) | Request::GetUnless(_) | Request::Head(_) => {
                 let tag = if let Request::GetUnless(tag) = request { tag.clone() } else { None };
-                let options = GetOptions { if_none_match: tag, ..GetOptions::default() };
+                let range = if let Request::Head(bytes) = request { Some(GetRange::Bounded(0..*bytes)) } else { None };
+                let options = GetOptions { if_none_match: tag, range, ..GetOptions::default() };
                 let found = self.store.get_opts(path, options).await?;
                 let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
                 Ok(Answer::Got(found.bytes().await?.to_vec(), version))
             }
             Request::Delete => self.store.delete(path).await.map(|()| Answer::Deleted),
             Request::List(prefix) => {
-                let (mut stream, mut names) = (self.store.list(Some(prefix)), Vec::new());
+                let (mut stream, mut listed) = (self.store.list(Some(prefix)), Vec::new());
                 let start = format!("{prefix}/");
                 while let Some(found) = poll_fn(|context| stream.as_mut().poll_next(context)).await.transpose()? {
-                    names.extend(found.location.as_ref().strip_prefix(&start).map(str::to_owned));
+                    let name = found.location.as_ref().strip_prefix(&start);
+                    listed.extend(name.map(|name| ListedObject { name: name.to_owned(), bytes: found.size }));
                 }
-                Ok(Answer::List(names))
+                Ok(Answer::List(listed))
             }
         }
     }
@@ -261,9 +289,35 @@ pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
     let kind = match error {
         StoreError::NotFound { .. } => ErrorKind::NotFound,
         StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => ErrorKind::Unsupported,
+        error if is_refusal(error) => ErrorKind::Refused,
         _ => ErrorKind::Store,
     };
     Error::new(kind, format!("the store, object {path}: {error}"))
+}
+
+/// Returns whether the cause of an error does not pass by itself: rights, a wrong place, a file system that cannot be written. A person may mend
+/// it, and a key may be renewed, so a shipper that has begun tries on all the same.
+fn is_refusal(error: &StoreError) -> bool {
+    if matches!(error, StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }) {
+        return true;
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            use std::io::ErrorKind as Io;
+            return matches!(
+                error.kind(),
+                Io::PermissionDenied
+                    | Io::NotADirectory
+                    | Io::IsADirectory
+                    | Io::ReadOnlyFilesystem
+                    | Io::InvalidFilename
+                    | Io::Unsupported
+            );
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Returns whether another attempt of this request has the same outcome. A put without a condition is refused only for a time: by a
@@ -293,6 +347,23 @@ pub(crate) fn is_final(error: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_that_do_not_pass_are_told_from_those_that_may() {
+        let of = |error: std::io::Error| StoreError::Generic { store: "s", source: Box::new(error) };
+        for (kind, is_refused) in [
+            (std::io::ErrorKind::NotADirectory, true),
+            (std::io::ErrorKind::PermissionDenied, true),
+            (std::io::ErrorKind::ReadOnlyFilesystem, true),
+            (std::io::ErrorKind::StorageFull, false),
+            (std::io::ErrorKind::ConnectionReset, false),
+        ] {
+            assert_eq!(is_refusal(&of(kind.into())), is_refused, "{kind}");
+            let kind = failed(&"x".into(), &of(kind.into())).kind();
+            assert_eq!(kind == ErrorKind::Refused, is_refused, "{kind:?}");
+        }
+        assert!(is_refusal(&StoreError::PermissionDenied { path: "x".into(), source: "no".into() }));
+    }
 
     #[test]
     fn pauses_between_attempts_double_up_to_the_longest() {

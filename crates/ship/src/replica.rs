@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nofault::settings::Settings;
-use nofault::{CommitSeq, Db, Snapshot};
+use nofault::{CommitSeq, Db, Snapshot, Table};
 use object_store::{ObjectStore, UpdateVersion};
 use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
@@ -108,6 +108,21 @@ impl ReplicaSnapshot {
         names.retain(|name| name != STATE_TABLE);
         Ok(names)
     }
+
+    /// Returns a table of the source as of this snapshot, for its calls `get`, `range` and the like.
+    ///
+    /// # Errors
+    /// `NotFound` when the source had no such table; `Database` otherwise.
+    pub async fn table(&self, name: &str) -> Result<Table> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("the source had no table {name:?}"));
+        if name == STATE_TABLE {
+            return Err(missing());
+        }
+        self.snapshot.table(name).await.map_err(|error| match error.kind() {
+            nofault::ErrorKind::NotFound => missing(),
+            _ => error.into(),
+        })
+    }
 }
 
 /// A replica that was promoted: a database like any other, and its shipper.
@@ -170,7 +185,7 @@ struct Status {
 /// let replica = Replica::follow(store.clone(), "shop", folder.path().join("replica"), &settings).await?;
 /// replica.wait_for(shipped).await?;
 /// let state = replica.snapshot().await?;
-/// let table = state.snapshot.table("stock").await?;
+/// let table = state.table("stock").await?;
 /// assert_eq!(state.snapshot.get(&table, "apples").await?, Some(b"12".to_vec()));
 ///
 /// // The first machine is lost, or cannot be reached.
@@ -314,8 +329,8 @@ impl Replica {
     /// Makes the replica the database that is shipped under the name: takes the name over, so that the shipper before is fenced and its calls
     /// end with `Fenced`; applies all that it has shipped until then; and begins to ship. Nothing of the other database appears after that.
     ///
-    /// `options` are those of the shipper, but for the name, which stays. On a store with `single_writer` nothing is fenced: end the
-    /// other shipper first. The database's settings must have background threads.
+    /// `options` are those of the shipper, but for the name, which stays. On a store with `single_writer` end the other shipper
+    /// first: two that write in the same moment are not kept apart. The database's settings must have background threads.
     ///
     /// # Errors
     /// As [`Ship::start`], and those of the replica. The folder can be followed again then, and promoted, unless the
@@ -324,7 +339,9 @@ impl Replica {
         let mut task = self.stopped().await?;
         let (store, name) = task.base.remote.place();
         let options = ShipOptions { name, ..options };
-        let takeover = Takeover::begin(store, options).await?;
+        // The name is the other database's until now: that is what a promotion is for.
+        let options = ShipOptions { take_over: true, ..options };
+        let takeover = Takeover::begin(task.copy.db(), store, options).await?;
         // What the older shipper has named by now is all that it will ever name.
         task.base.remote = task.base.remote.with_attempts(READING.attempts);
         _ = self.shared.is_ending.send_replace(false);
@@ -438,7 +455,7 @@ impl Task {
     /// Looks at the manifest, and applies what is new.
     async fn round(&mut self) -> Result<()> {
         let found = unless_ending(&self.shared, Current::find_newer(&self.base.remote, self.version.as_ref())).await?;
-        if let Some(Current { manifest, version }) = found {
+        if let Some(Current { manifest, version, .. }) = found {
             self.catch_up(&manifest).await?;
             // Only now: after an error all of it is looked at again.
             self.version = version;

@@ -40,6 +40,8 @@ pub struct RestoredPoint {
     pub commit: CommitSeq,
     /// The time of that commit, by the clock of the source.
     pub time: SystemTime,
+    /// The next commit in the store, and its time; `None` when the newest one was restored, or the next one is of another span.
+    pub next: Option<(CommitSeq, SystemTime)>,
 }
 
 /// How far a restore is.
@@ -66,7 +68,7 @@ type Entry = (Vec<u8>, Vec<u8>, Option<SystemTime>);
 ///
 /// # Errors
 /// `NotFound` when there is nothing under the name, or nothing at that point; `AlreadyExists` when the folder is not empty; `InvalidCall`
-/// for a path without a name at its end, and for settings with several folders; `Corrupt` when an object is damaged; `Store`; `Database`.
+/// for a path without a name at its end, for one in the folder of a database, and for settings with several folders; `Corrupt` when an object is damaged; `Store`; `Database`.
 pub async fn restore(
     store: Arc<dyn ObjectStore>,
     name: &str,
@@ -93,6 +95,10 @@ pub async fn restore_with_progress(
     if folder.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || folder.is_file() {
         let what = format!("{} is not empty: restore into another folder", folder.display());
         return Err(Error::new(ErrorKind::AlreadyExists, what));
+    }
+    if let Some(around) = nofault::db::database_around(folder) {
+        let what = format!("{} lies in the database {}: restore outside", folder.display(), around.display());
+        return Err(Error::new(ErrorKind::InvalidCall, what));
     }
     if !settings.stripe_folders.is_empty() {
         let what = "a database over several folders is not restored by its path: create it and restore into it";
@@ -240,7 +246,7 @@ async fn restore_from(
     let mut fetcher = Fetcher::new(remote, objects);
     let mut applier = fill_from(&mut fetcher, bases, db, &mut applied).await?;
     let (mut at, mut time_ms) = (base.commit, base.time_ms);
-    let mut before = None;
+    let (mut before, mut next) = (None, None);
     'log: for log in log {
         if before.is_some_and(|before| before != log.after) || (before.is_none() && log.after > base.commit) {
             return Err(Error::corrupt(format!("commits after {at} are missing")).met_in(&log.object.name));
@@ -255,6 +261,7 @@ async fn restore_from(
                 Point::Commit(commit) => found.commit > commit.0,
             };
             if is_behind {
+                next = Some((CommitSeq(found.commit), commit_time(found.time_ms)));
                 break 'log;
             }
             if found.commit > base.commit {
@@ -265,7 +272,7 @@ async fn restore_from(
         applied(&log.object);
     }
     db.sync().await?;
-    Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms) })
+    Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms), next })
 }
 
 /// Fills a new database with a base of the whole and the increments on it, in their order. Returns the applier for the log that follows.

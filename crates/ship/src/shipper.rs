@@ -6,8 +6,8 @@
 //!
 //! Where the log does not lead on – a bulk load went past it, or the tail is too old – a new epoch begins with a base.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use nofault::db::{Position, Tail, TailEvent};
@@ -19,13 +19,16 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::base::{NextBase, due, write_base};
+use crate::clock::is_set_back;
 use crate::error::{Error, ErrorKind, Result};
-use crate::manifest::{Epoch, LogObject, Manifest, NamedObject, bytes_of, hex, hex_of};
+use crate::label::{Content, Piece};
+use crate::manifest::{Epoch, EpochName, LogObject, Manifest, NamedObject, bytes_of, hex, hex_of};
+use crate::names::PROBE;
 use crate::object::{ObjectWriter, time_to_ms};
 use crate::options::ShipOptions;
 use crate::remote::{Counts, Remote, failed};
 use crate::upkeep;
-use crate::writer::{PROBE, Writer};
+use crate::writer::{Before, Writer};
 
 /// Time between two looks at whether a load has ended that the log has announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -43,6 +46,8 @@ struct Status {
     shipped: Option<u64>,
     bases: u64,
     increments: u64,
+    /// What a person should know of.
+    warnings: Vec<String>,
     /// The reason why no more are.
     end: Option<Error>,
 }
@@ -86,20 +91,21 @@ pub struct ShipStats {
 /// A name that was taken over: no other shipper advances its manifest any more.
 pub(crate) struct Takeover {
     writer: Writer,
-    /// The objects that were there before.
-    present: Vec<String>,
+    before: Before,
 }
 
 impl Takeover {
-    /// Takes a name over. See [`Ship::start`].
-    pub(crate) async fn begin(store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
+    /// Takes a name over for a database. See [`Ship::start`].
+    pub(crate) async fn begin(db: &Db, store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
         options.check()?;
+        // The tail is dropped: only the number of the database is wanted.
+        let database = hex(db.begin_tail().await?.1.reached().database());
         let at_start = Remote::new(store, &options.name, options.patience())?;
         if !options.single_writer {
             probe(&at_start).await?;
         }
-        let (writer, present) = Writer::begin(at_start, options).await?;
-        Ok(Self { writer, present })
+        let (writer, before) = Writer::begin(at_start, options, &database, db.now()).await?;
+        Ok(Self { writer, before })
     }
 
     /// Returns the manifest as it was taken over.
@@ -126,22 +132,30 @@ impl Ship {
     ///
     /// # Errors
     /// `InvalidCall` for impossible options. `Unsupported` when the store has no conditional puts, or does not keep to their conditions, unless
-    /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached. `Corrupt` or `Unsupported` when
-    /// its objects of that name cannot be read. `Fenced` when others take the name over at the same time.
+    /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached, `Refused` when it refuses. `Corrupt` or `Unsupported` when
+    /// its objects of that name cannot be read; also `Corrupt` when there are objects and their manifest is gone, or an older one was put in its
+    /// place: [`rebuild`](crate::rebuild()) or [`ShipOptions::begin_with_base`] lead on. `AlreadyExists` when the name has the history of another database, unless
+    /// [`ShipOptions::take_over`] is set. `Fenced` when others take the name over at the same time.
     pub async fn start(db: &Db, store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
-        Self::begin(db, Takeover::begin(store, options).await?).await
+        Self::begin(db, Takeover::begin(db, store, options).await?).await
     }
 
     /// Begins to ship under a name that was taken over.
-    pub(crate) async fn begin(db: &Db, Takeover { mut writer, present }: Takeover) -> Result<Self> {
-        upkeep::remove_orphans(&writer, present).await?;
+    pub(crate) async fn begin(db: &Db, Takeover { mut writer, before }: Takeover) -> Result<Self> {
+        upkeep::remove_orphans(&writer, before).await?;
         writer.remote = writer.remote.with_attempts(None);
         let tail = if writer.options.begin_with_base { None } else { go_on(db, &writer).await };
         // The commits of an earlier shipper count only if this one goes on there.
         let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map(|epoch| epoch.last);
         let shared = Arc::new(Shared {
             orders: watch::Sender::new(Orders::default()),
-            status: watch::Sender::new(Status { shipped, bases: 0, increments: 0, end: None }),
+            status: watch::Sender::new(Status {
+                shipped,
+                bases: 0,
+                increments: 0,
+                warnings: writer.warnings.clone(),
+                end: None,
+            }),
             counts: Arc::clone(writer.remote.counts()),
         });
         let task = Task { db: db.clone(), writer, tail, shared: Arc::clone(&shared), cared_at: None };
@@ -176,6 +190,17 @@ impl Ship {
     /// Returns the reason why nothing more is shipped; `None` while it goes on.
     pub fn failure(&self) -> Option<Error> {
         self.shared.status.borrow().end.clone()
+    }
+
+    /// Returns what a person should know of, in sentences: a clock that was wrong, a manifest that was rebuilt and what was lost with it.
+    pub fn warnings(&self) -> Vec<String> {
+        self.shared.status.borrow().warnings.clone()
+    }
+
+    /// Returns the error of the last request to the store while it is made again; `None` when the last request was carried out. `Refused` does not
+    /// pass by itself; the shipper tries on all the same, in case that a person mends it.
+    pub fn trouble(&self) -> Option<Error> {
+        self.shared.counts.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the work since the start.
@@ -292,6 +317,10 @@ impl Collection {
     fn take(&mut self, event: nofault::error::Result<TailEvent>, tail: &Tail) -> Result<Option<Ending>> {
         match event {
             Ok(TailEvent::Commit { commit, time, changes }) => {
+                // Times ascend in an epoch: a clock that was set back begins another one.
+                if time.is_some_and(|time| is_set_back(self.last_time_ms, time_to_ms(time))) {
+                    return Ok(Some(Ending::Broken(commit)));
+                }
                 self.last_time_ms = time.map_or(self.last_time_ms, |time| time_to_ms(time).max(self.last_time_ms));
                 self.writer.push(commit.0, self.last_time_ms, &changes)?;
                 (self.last, self.position) = (commit.0, tail.reached());
@@ -359,7 +388,9 @@ impl Task {
                 return Ok(false);
             }
         }
-        match upkeep::care(&mut self.writer, &mut self.cared_at, self.db.now()).await {
+        let cared = upkeep::care(&mut self.writer, &mut self.cared_at, self.db.now()).await;
+        self.report_warnings();
+        match cared {
             // A piece of the log is damaged or gone, so no restore leads past it: the whole database must follow.
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => self.tail = None,
             done => {
@@ -432,12 +463,13 @@ impl Task {
     /// Writes an object and the manifest that names it.
     async fn ship(&mut self, collected: Collection) -> Result<()> {
         let Collection { writer, after, last, last_time_ms, position } = collected;
-        let raw_bytes = writer.raw_bytes();
-        let bytes = writer.finish();
+        let Some(epoch) = self.writer.current.manifest.epochs.last().map(EpochName::of) else { return Ok(()) };
+        let (raw_bytes, position) = (writer.raw_bytes(), hex_of(&position.to_bytes()));
+        let content = Piece { level: 0, after, last, last_time_ms, raw_bytes, position: Some(position.clone()) };
+        let bytes = self.writer.labelled(writer, epoch, Content::Log(content))?;
         let object = NamedObject::new(self.writer.log_name(last), &bytes);
         self.writer.remote.put(&object.name, bytes).await?;
         let log = LogObject { level: 0, after, last, last_time_ms, raw_bytes, object };
-        let position = hex_of(&position.to_bytes());
         let named = |manifest: &mut Manifest| {
             if let Some(epoch) = manifest.epochs.last_mut() {
                 epoch.log.push(log);
@@ -467,15 +499,21 @@ impl Task {
     async fn begin_epoch(&mut self) -> Result<()> {
         let (snapshot, tail) = self.db.begin_tail().await?;
         let tail = tail.bytes_max(self.writer.options.tail_bytes_max);
-        let name = self.writer.base_name();
-        let base = write_base(&self.writer.remote, &self.db, &snapshot, NextBase::Whole, name).await?;
+        let position = tail.reached();
+        let epoch = EpochName {
+            id: self.writer.current.manifest.epochs.last().map_or(1, |before| before.id + 1),
+            database: hex(position.database()),
+            begun_by: self.writer.id(),
+        };
+        let base = write_base(&mut self.writer, &self.db, &snapshot, &position, NextBase::Whole, epoch.clone()).await?;
         drop(snapshot);
-        let (last, last_time_ms, position) = (base.commit, base.time_ms, tail.reached());
-        let begun_by = self.writer.id();
+        let (last, last_time_ms) = (base.commit, base.time_ms);
         let begun = |manifest: &mut Manifest| {
+            let EpochName { id, database, begun_by } = epoch;
+            manifest.database = Some(database.clone());
             manifest.epochs.push(Epoch {
-                id: manifest.epochs.last().map_or(1, |before| before.id + 1),
-                database: hex(position.database()),
+                id,
+                database,
                 begun_by,
                 bases: vec![base],
                 log: Vec::new(),
@@ -487,7 +525,7 @@ impl Task {
         self.writer.advance(begun).await?;
         self.report_base(last, NextBase::Whole);
         self.tail = Some(tail);
-        Ok(())
+        self.writer.keep_copy().await
     }
 
     /// Ships the whole database once more, or the changes since the last base, within the epoch. The commits that follow wait
@@ -495,12 +533,11 @@ impl Task {
     async fn add_base(&mut self, next: NextBase) -> Result<()> {
         // The epoch's own tail goes on: of this one only the place is wanted.
         let (snapshot, tail) = self.db.begin_tail().await?;
-        let position = hex_of(&tail.reached().to_bytes());
+        let position = tail.reached();
         drop(tail);
-        let name = self.writer.base_name();
-        let mut base = write_base(&self.writer.remote, &self.db, &snapshot, next, name).await?;
+        let Some(epoch) = self.writer.current.manifest.epochs.last().map(EpochName::of) else { return Ok(()) };
+        let base = write_base(&mut self.writer, &self.db, &snapshot, &position, next, epoch).await?;
         drop(snapshot);
-        base.position = Some(position);
         let commit = base.commit;
         let added = |manifest: &mut Manifest| {
             if let Some(epoch) = manifest.epochs.last_mut() {
@@ -509,7 +546,17 @@ impl Task {
         };
         self.writer.advance(added).await?;
         self.report_base(commit, next);
-        Ok(())
+        self.writer.keep_copy().await
+    }
+
+    /// Tells the handle what a person should know of.
+    fn report_warnings(&self) {
+        let warnings = &self.writer.warnings;
+        self.shared.status.send_if_modified(|status| {
+            let is_new = status.warnings.len() != warnings.len();
+            status.warnings.clone_from(warnings);
+            is_new
+        });
     }
 
     /// Tells the handle that a base of a commit is shipped.

@@ -14,9 +14,11 @@ use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
-use crate::manifest::{Epoch, Garbage, LogObject, Manifest, NamedObject};
-use crate::object::{ObjectWriter, time_to_ms};
-use crate::writer::{Writer, is_of_a_shipper};
+use crate::label::{Content, Label, Piece};
+use crate::manifest::{Epoch, EpochName, FoundStep, Garbage, LogObject, Manifest, NamedObject, set_back};
+use crate::names::shipper_of;
+use crate::object::ObjectWriter;
+use crate::writer::{Before, Writer};
 
 /// Number of objects of one level that become one of the next.
 const MERGED_AT_ONCE: usize = 16;
@@ -46,16 +48,14 @@ pub(crate) async fn care(writer: &mut Writer, looked_at: &mut Option<Instant>, n
     Ok(())
 }
 
-/// Returns the present time by the clock of this machine, in milliseconds since 1970.
-fn now_ms() -> u64 {
-    time_to_ms(SystemTime::now())
-}
-
 /// Puts the last pieces of the log together where there are enough of one level. Every commit stays.
 async fn merge(writer: &mut Writer) -> Result<()> {
     while let Some(place) = writer.current.manifest.epochs.last().and_then(|epoch| mergeable(&epoch.log)) {
-        let pieces = writer.current.manifest.epochs.last().map(|epoch| epoch.log[place.clone()].to_vec());
-        let Some(pieces @ [first, .., last]) = pieces.as_deref() else { return Ok(()) };
+        let Some(epoch) = writer.current.manifest.epochs.last() else { return Ok(()) };
+        let pieces = epoch.log[place.clone()].to_vec();
+        let pieces @ [first, .., last] = &pieces[..] else { return Ok(()) };
+        let (name, is_newest) = (EpochName::of(epoch), last.last == epoch.last);
+        let position = Some(epoch.position.clone()).filter(|_| is_newest);
         let mut fetcher = Fetcher::new(&writer.remote, pieces.iter().map(|piece| piece.object.clone()).collect());
         let mut commits = Vec::new();
         while let Some(piece) = fetcher.next().await {
@@ -64,14 +64,18 @@ async fn merge(writer: &mut Writer) -> Result<()> {
         let joined = spawn_blocking(move || {
             let mut joined = ObjectWriter::new();
             commits.iter().for_each(|piece| joined.push_raw(piece));
-            (joined.raw_bytes(), joined.finish())
+            joined
         });
         let ended = |error| Error::new(ErrorKind::Closed, format!("putting objects together ended: {error}"));
-        let (raw_bytes, bytes) = joined.await.map_err(ended)?;
+        let joined = joined.await.map_err(ended)?;
+        let (level, raw_bytes) = (first.level + 1, joined.raw_bytes());
+        let LogObject { last: last_commit, last_time_ms, .. } = *last;
+        let content = Piece { level, after: first.after, last: last_commit, last_time_ms, raw_bytes, position };
+        let bytes = writer.labelled(joined, name, Content::Log(content))?;
         let object = NamedObject::new(writer.log_name(last.last), &bytes);
         writer.remote.put(&object.name, bytes).await?;
-        let merged = LogObject { level: first.level + 1, after: first.after, raw_bytes, object, ..last.clone() };
-        let since_ms = now_ms();
+        let merged = LogObject { level, after: first.after, raw_bytes, object, ..last.clone() };
+        let since_ms = writer.believed_ms();
         let replaced = |manifest: &mut Manifest| {
             let Some(epoch) = manifest.epochs.last_mut() else { return };
             drop(epoch.log.splice(place, [merged]));
@@ -79,6 +83,7 @@ async fn merge(writer: &mut Writer) -> Result<()> {
             manifest.garbage.extend(names.map(|name| Garbage { name, since_ms }));
         };
         writer.advance(replaced).await?;
+        writer.keep_copy().await?;
     }
     Ok(())
 }
@@ -100,9 +105,11 @@ fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
     (count >= 2).then(|| start..start + count)
 }
 
-/// Takes objects that are too old out of the manifest, and removes those that were taken out long enough ago.
+/// Takes objects that are too old out of the manifest, and removes those that were taken out long enough ago: by the believed time, so that a clock that is
+/// ahead removes nothing early.
 async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
-    let (now_ms, ms) = (now_ms(), |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let (forgetting_ms, step) = writer.look_at_clock(now);
+    let (now_ms, ms) = (writer.believed_ms(), |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let (grace_ms, keep_ms) = (ms(writer.options.grace), ms(writer.options.keep));
     let is_over = |garbage: &Garbage| garbage.since_ms.saturating_add(grace_ms) <= now_ms;
     let over: Vec<_> =
@@ -110,9 +117,14 @@ async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
     let names: Vec<&str> = over.iter().map(|garbage| garbage.name.as_str()).collect();
     remove(writer, &names).await?;
     let mut kept = writer.current.manifest.clone();
-    forget_before(&mut kept, time_to_ms(now).saturating_sub(keep_ms), now_ms);
+    forget_before(&mut kept, forgetting_ms.saturating_sub(keep_ms), now_ms);
     kept.garbage.retain(|garbage| !over.contains(garbage));
-    if kept == writer.current.manifest { Ok(()) } else { writer.advance(|manifest| *manifest = kept).await }
+    step.into_iter().for_each(|step: FoundStep| kept.add_clock_step(step));
+    if kept == writer.current.manifest {
+        return Ok(());
+    }
+    writer.advance(|manifest| *manifest = kept).await?;
+    writer.keep_copy().await
 }
 
 /// Takes objects out of the manifest that no restore of a time from `from_ms` on needs.
@@ -139,12 +151,29 @@ fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
     manifest.garbage.extend(names.into_iter().map(|name| Garbage { name, since_ms: now_ms }));
 }
 
-/// Removes the objects among `present` that the manifest does not name. They were there before this writer took the name over,
-/// so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
-pub(crate) async fn remove_orphans(writer: &Writer, present: Vec<String>) -> Result<()> {
-    let known: HashSet<&str> = writer.current.manifest.names().collect();
-    let names = present.iter().map(String::as_str);
-    remove(writer, &names.filter(|name| is_of_a_shipper(name) && !known.contains(name)).collect::<Vec<_>>()).await
+/// Removes the objects of this history that were there before and that the manifest does not name. They were there before this writer took the name
+/// over, so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
+/// What has no label, or the label of another history, stays.
+///
+/// # Errors
+/// `Corrupt` when such an object was written after a later manifest: this one was set back, and what it does not name may be needed.
+pub(crate) async fn remove_orphans(writer: &Writer, before: Before) -> Result<()> {
+    let manifest = &writer.current.manifest;
+    let known: HashSet<&str> = manifest.names().collect();
+    let mut orphans = Vec::new();
+    for listed in &before.present {
+        let Some(shipper) = shipper_of(&listed.name).filter(|_| !known.contains(&*listed.name)) else { continue };
+        let is_left = match Label::read(&writer.remote, &listed.name, listed.bytes).await? {
+            Some(label) if label.history == manifest.history && label.sequence > before.sequence => {
+                return Err(set_back(before.sequence, &listed.name));
+            }
+            Some(label) => label.history == manifest.history && label.sequence >= manifest.spared_before,
+            // Earlier versions wrote no labels: the last shipper among them may have left something.
+            None => before.is_without_labels && shipper == before.writer,
+        };
+        orphans.extend(is_left.then_some(&*listed.name));
+    }
+    remove(writer, &orphans).await
 }
 
 /// Removes objects, several at the same time. Those that are gone already count as removed.

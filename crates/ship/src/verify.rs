@@ -10,6 +10,7 @@ use crate::increment;
 use crate::manifest::{Base, Current, Epoch, LogObject};
 use crate::object::take_commit;
 use crate::options::READING;
+use crate::rebuild::check_copies;
 use crate::remote::Remote;
 
 /// The result of [`verify`].
@@ -49,6 +50,7 @@ pub async fn verify(store: Arc<dyn ObjectStore>, name: &str) -> Result<Verificat
     let manifest = Current::read(&remote).await?.manifest;
     let unneeded_objects = manifest.garbage.len() as u64;
     let mut found = Verification { unneeded_objects, ..Verification::default() };
+    found.problems = check_copies(&remote, &remote.list().await?, &manifest.history).await?;
     for epoch in &manifest.epochs {
         check(&remote, epoch, &mut found).await?;
     }

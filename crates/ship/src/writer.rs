@@ -1,18 +1,24 @@
 //! The writing side of a shipper: the remote, the manifest that it has written last, and names that no other object has.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::collections::BTreeSet;
+use std::time::SystemTime;
 
+use crate::clock::{ClockMark, Reading, Step, forgetting_ms, judge};
 use crate::error::{Error, ErrorKind, Result};
-use crate::manifest::{Current, Manifest, hex};
+use crate::history::clock_step;
+use crate::label::{Content, Label};
+use crate::manifest::{Current, EpochName, Found, FoundStep, Manifest, refuse_lost, set_back, way_out};
+use crate::names::{copy_name, parse_copy, random_id};
+use crate::object::{ObjectWriter, time_to_ms};
 use crate::options::ShipOptions;
-use crate::remote::Remote;
-
-/// The name of the object with which a shipper finds out whether a store keeps to conditions.
-pub(crate) const PROBE: &str = "probe";
+use crate::rebuild::{newer_copy, recovered};
+use crate::remote::{ListedObject, Remote};
 
 /// Attempts to take a name over from a shipper that advances its manifest meanwhile. Each takes two requests, as many as the other
 /// one needs to advance.
 const TAKEOVERS_MAX: u32 = 100;
+/// Copies of the manifest that are kept.
+const COPIES: usize = 8;
 
 /// The writing side of a shipper.
 #[derive(Debug)]
@@ -20,28 +26,74 @@ pub(crate) struct Writer {
     pub(crate) remote: Remote,
     pub(crate) options: ShipOptions,
     pub(crate) current: Current,
+    /// What a person should know of.
+    pub(crate) warnings: Vec<String>,
     /// The number of this shipper, which no other has, in hexadecimal.
     id: String,
     /// Number of objects that it has named.
     objects: u64,
+    /// The last look at the clock. The next manifest gets it.
+    mark: ClockMark,
+    /// Sequence numbers of the copies of the manifest that are there.
+    copies: BTreeSet<u64>,
+}
+
+/// What was there when a name was taken over.
+#[derive(Debug)]
+pub(crate) struct Before {
+    pub(crate) present: Vec<ListedObject>,
+    /// The sequence number of the manifest, and the shipper that had written it.
+    pub(crate) sequence: u64,
+    pub(crate) writer: String,
+    /// Whether it was written by a version without labels.
+    pub(crate) is_without_labels: bool,
 }
 
 impl Writer {
-    /// Takes a name over: from now on no other writer changes its manifest. Also returns the names of the objects that were there before
-    /// that.
+    /// Takes a name over for a database, in hexadecimal: from now on no other writer changes its manifest. Changes nothing when it is refused.
     ///
     /// # Errors
-    /// The errors of the store; `Fenced` when others take it over at the same time, again and again.
-    pub(crate) async fn begin(remote: Remote, options: ShipOptions) -> Result<(Self, Vec<String>)> {
-        let id = hex(RandomState::new().build_hasher().finish());
+    /// The errors of the store; `Fenced` when others take it over at the same time, again and again; `Corrupt` when the manifest is lost,
+    /// damaged or set back and `begin_with_base` is not set; `AlreadyExists` when the name is another database's and `take_over` is not set.
+    pub(crate) async fn begin(
+        remote: Remote,
+        options: ShipOptions,
+        database: &str,
+        now: SystemTime,
+    ) -> Result<(Self, Before)> {
+        let id = random_id();
         for _ in 0..TAKEOVERS_MAX {
             // First the objects and then the manifest: see `upkeep::remove_orphans`.
             let present = remote.list().await?;
-            let current = Current::find(&remote).await?.unwrap_or_else(Current::new);
-            let mut writer =
-                Self { remote: remote.clone(), options: options.clone(), current, id: id.clone(), objects: 0 };
-            match writer.advance(|manifest| manifest.writer.clone_from(&id)).await {
-                Ok(()) => return Ok((writer, present)),
+            let (current, warnings) = find(&remote, &options, &present).await?;
+            let manifest = &current.manifest;
+            refuse_another_database(manifest, &options, database)?;
+            let history = if manifest.history.is_empty() { random_id() } else { manifest.history.clone() };
+            let newest_ms = manifest.epochs.last().map(|epoch| epoch.newest().1);
+            let (mark, step) = judge(manifest.clock.as_ref(), newest_ms, Reading::of(now), options.is_clock_trusted);
+            let of_history =
+                |it: &ListedObject| parse_copy(&it.name).filter(|(_, of)| *of == history).map(|(it, _)| it);
+            let copies = present.iter().filter_map(of_history).filter(|it| *it <= manifest.sequence).collect();
+            let before = Before {
+                present,
+                sequence: manifest.sequence,
+                writer: manifest.writer.clone(),
+                is_without_labels: manifest.history.is_empty() && current.version.is_some(),
+            };
+            let (remote, options) = (remote.clone(), options.clone());
+            let mut writer = Self { remote, options, current, warnings, id: id.clone(), objects: 0, mark, copies };
+            let step = writer.found_step(step);
+            let advanced = writer.advance(|manifest| {
+                manifest.writer.clone_from(&id);
+                manifest.history = history;
+                manifest.database = Some(database.to_owned());
+                step.into_iter().for_each(|step| manifest.add_clock_step(step));
+            });
+            match advanced.await {
+                Ok(()) => {
+                    writer.keep_copy().await?;
+                    return Ok((writer, before));
+                }
                 // The shipper that is to be fenced was faster.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
@@ -53,7 +105,49 @@ impl Writer {
 
     /// Replaces the manifest. See [`Current::advance`].
     pub(crate) async fn advance(&mut self, change: impl FnOnce(&mut Manifest)) -> Result<()> {
-        self.current.advance(&self.remote, self.options.single_writer, change).await
+        let mark = self.mark.clone();
+        let with_clock = |manifest: &mut Manifest| {
+            change(manifest);
+            manifest.clock = Some(mark);
+        };
+        self.current.advance(&self.remote, self.options.single_writer, with_clock).await
+    }
+
+    /// Writes a copy of the manifest beside it, and removes older ones. What is shipped between two copies is found again by the labels of
+    /// its objects.
+    pub(crate) async fn keep_copy(&mut self) -> Result<()> {
+        let Manifest { sequence, history, .. } = &self.current.manifest;
+        let (sequence, history) = (*sequence, history.clone());
+        self.remote.put(&copy_name(sequence, &history), self.current.manifest.encode()?).await?;
+        self.copies.insert(sequence);
+        while self.copies.len() > COPIES
+            && let Some(oldest) = self.copies.pop_first()
+        {
+            self.remote.delete(&copy_name(oldest, &history)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the clock, and returns the time up to which history may be forgotten, in milliseconds, and a step that the next manifest must get.
+    pub(crate) fn look_at_clock(&mut self, now: SystemTime) -> (u64, Option<FoundStep>) {
+        let (mark, step) = judge(Some(&self.mark), None, Reading::of(now), self.options.is_clock_trusted);
+        self.mark = mark;
+        (forgetting_ms(&self.mark, time_to_ms(now)), self.found_step(step))
+    }
+
+    /// Returns a step of the clock with the place in the history where it was found, and warns of it.
+    fn found_step(&mut self, step: Option<Step>) -> Option<FoundStep> {
+        let (step, epoch) = (step?, self.current.manifest.epochs.last()?);
+        let commit = epoch.newest().0;
+        let Step { expected_ms, found_ms } = step;
+        let found = FoundStep { epoch: epoch.id, commit, expected_ms, found_ms };
+        self.warnings.push(format!("{}; see docs/clocks.md", clock_step(&found)));
+        Some(found)
+    }
+
+    /// Returns the time that is believed to have come, in milliseconds.
+    pub(crate) fn believed_ms(&self) -> u64 {
+        self.mark.believed_ms
     }
 
     /// Returns the number of this shipper.
@@ -72,58 +166,49 @@ impl Writer {
         self.objects += 1;
         format!("base/{}-{}", self.id, self.objects)
     }
-}
 
-/// Makes the name of a part of a base.
-pub(crate) fn part_name(base: &str, part: usize) -> String {
-    format!("{base}/{part:06}")
-}
-
-/// Returns whether an object has a name as shippers make them. Others under the same prefix are not theirs.
-pub(crate) fn is_of_a_shipper(name: &str) -> bool {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let id = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let pieces = |text: &str| text.split('-').map(str::to_owned).collect::<Vec<_>>();
-    match name.split('/').collect::<Vec<_>>()[..] {
-        ["log", log] => match &pieces(log)[..] {
-            [last, writer, count] => last.len() == 20 && number(last) && id(writer) && number(count),
-            _ => false,
-        },
-        ["base", base, part] => match &pieces(base)[..] {
-            [writer, count] => id(writer) && number(count) && number(part),
-            _ => false,
-        },
-        _ => false,
+    /// Ends an object of an epoch with its label.
+    pub(crate) fn labelled(&self, object: ObjectWriter, epoch: EpochName, content: Content) -> Result<Vec<u8>> {
+        let Manifest { history, sequence, .. } = &self.current.manifest;
+        let label = Label { history: history.clone(), sequence: *sequence, epoch, content };
+        Ok(object.finish_with(&label.encode()?))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_names_that_shippers_make_are_theirs() {
-        let log = format!("log/{:020}-{}-17", 5, hex(77));
-        let base = format!("base/{}-3", hex(u64::MAX));
-        assert!(
-            is_of_a_shipper(&log)
-                && is_of_a_shipper(&part_name(&base, 0))
-                && is_of_a_shipper(&part_name(&base, 9_999_999))
-        );
-        let nested = format!("eu/{log}");
-        for other in [
-            "manifest",
-            "probe",
-            "log",
-            "log/manifest",
-            "log/1-2-3",
-            "base/manifest",
-            "base/a-1/000000",
-            "",
-            &base,
-            &nested,
-        ] {
-            assert!(!is_of_a_shipper(other), "{other}");
+/// Finds the manifest to go on with. One that is lost, damaged or set back is replaced by one that is rebuilt, if the whole database is shipped
+/// next; then what is lost is among the warnings.
+async fn find(remote: &Remote, options: &ShipOptions, present: &[ListedObject]) -> Result<(Current, Vec<String>)> {
+    let found = Found::look(remote).await?;
+    let refused = match &found {
+        Found::Sound(current, _) => newer_copy(remote, present, &current.manifest)
+            .await?
+            .map(|newer| set_back(current.manifest.sequence, &newer)),
+        Found::Damaged(damage) => Some(way_out(&damage.error)),
+        Found::Missing => refuse_lost(present).err(),
+    };
+    match (refused, found) {
+        (None, Found::Sound(current, _)) => Ok((*current, Vec::new())),
+        (None, _) => Ok((Current::new(), Vec::new())),
+        (Some(error), found) if options.begin_with_base => {
+            let (current, mut remarks) = recovered(remote, present, found).await?;
+            remarks.insert(0, error.to_string());
+            Ok((current, remarks))
         }
+        (Some(error), _) => Err(error),
+    }
+}
+
+fn refuse_another_database(manifest: &Manifest, options: &ShipOptions, database: &str) -> Result<()> {
+    match manifest.database() {
+        Some(other) if other != database && !options.take_over => {
+            let newest = manifest.epochs.last().map(|epoch| epoch.newest().0).unwrap_or_default();
+            let what = format!(
+                "'{}' has the history of another database, {other}, up to commit {newest}, and this one is {database}: ship to another name, or \
+                 take this one over (`nofault ship --take-over`, `ShipOptions::take_over`)",
+                options.name
+            );
+            Err(Error::new(ErrorKind::AlreadyExists, what))
+        }
+        _ => Ok(()),
     }
 }

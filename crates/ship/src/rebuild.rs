@@ -1,0 +1,305 @@
+//! Rebuilds a manifest that was lost, damaged or set back: from the newest copy of it that can be read, and from the labels of the objects that
+//! were written after that copy; without a copy, from the labels of all.
+//!
+//! Kept true by: an object counts only if its label names the history, and after all of it was read and compared with its checksums. Nothing is
+//! removed: what the new manifest does not name stays where it is, also when shippers clean up later (`spared_before`).
+
+mod assembly;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use tokio::task::{JoinSet, spawn_blocking};
+
+use self::assembly::{Assembly, Sound};
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::{Span, spans};
+use crate::label::{Content, Label};
+use crate::manifest::{Current, Damage, Found, Manifest, NamedObject, hex};
+use crate::names::{DAMAGED_MANIFEST, copy_name, parse_copy, random_id, shipper_of};
+use crate::object::{commit_time, raw_commits, take_commit};
+use crate::options::READING;
+use crate::remote::{ListedObject, Remote};
+
+/// Objects that are read at the same time.
+const AT_ONCE: usize = 8;
+/// Names of objects in one remark.
+const NAMES_SHOWN: usize = 3;
+
+/// The result of [`rebuild`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rebuilt {
+    /// What the manifest was made of, and what is lost, in sentences for a person.
+    pub remarks: Vec<String>,
+    /// The history that can be restored.
+    pub spans: Vec<Span>,
+}
+
+/// Rebuilds the manifest of a name that was lost, damaged or set back to an older one. A shipper that runs is fenced. Removes nothing; a damaged manifest stays as
+/// `manifest-damaged`. Reads each object that no copy of the manifest names; of others their names are compared.
+///
+/// # Errors
+/// `InvalidCall` when the manifest is sound. `NotFound` when there is nothing to make one of; `Corrupt` when objects of several histories lie
+/// under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; `Store`, `Refused`.
+pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt> {
+    let remote = Remote::new(store, name, READING)?;
+    let present = remote.list().await?;
+    let found = Found::look(&remote).await?;
+    if let Found::Sound(current, _) = &found
+        && newer_copy(&remote, &present, &current.manifest).await?.is_none()
+        && newer_object(&remote, &present, &current.manifest).await?.is_none()
+    {
+        let what = format!("the manifest of '{name}' is sound: there is nothing to rebuild");
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
+    let (mut current, remarks) = recovered(&remote, &present, found).await?;
+    if current.manifest.epochs.is_empty() {
+        let what = "no object tells to which history it belongs: ship the whole database (`nofault ship --whole`)";
+        return Err(Error::new(ErrorKind::NotFound, format!("{}; {what}", remarks.join("; "))));
+    }
+    current.advance(&remote, false, |_| {}).await?;
+    Ok(Rebuilt { remarks, spans: spans(&current.manifest) })
+}
+
+/// Returns a manifest that replaces what was found in its place, and what is to be said about it.
+pub(crate) async fn recovered(
+    remote: &Remote,
+    present: &[ListedObject],
+    found: Found,
+) -> Result<(Current, Vec<String>)> {
+    let (bytes, version) = match found {
+        Found::Sound(current, bytes) => (Some(bytes), current.version),
+        Found::Damaged(Damage { bytes, version, .. }) => (Some(bytes), Some(version)),
+        Found::Missing => (None, None),
+    };
+    if let Some(bytes) = &bytes {
+        remote.put(DAMAGED_MANIFEST, bytes.clone()).await?;
+    }
+    let (manifest, remarks) = recover(remote, present).await?;
+    Ok((Current { manifest, version, damaged: bytes }, remarks))
+}
+
+/// Returns the name of a copy of the manifest that is newer than this one.
+pub(crate) async fn newer_copy(
+    remote: &Remote,
+    present: &[ListedObject],
+    manifest: &Manifest,
+) -> Result<Option<String>> {
+    for listed in present {
+        let Some((sequence, history)) = parse_copy(&listed.name) else { continue };
+        // The name alone proves nothing: a copy of another database may have been put here.
+        if history == manifest.history
+            && sequence > manifest.sequence
+            && read_copy(remote, listed).await?.is_some_and(|copy| copy.sequence > manifest.sequence)
+        {
+            return Ok(Some(listed.name.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the name of an object that was written after a later manifest than this one.
+async fn newer_object(remote: &Remote, present: &[ListedObject], manifest: &Manifest) -> Result<Option<String>> {
+    let named: HashSet<&str> = manifest.names().collect();
+    for listed in present.iter().filter(|it| shipper_of(&it.name).is_some() && !named.contains(&*it.name)) {
+        let label = Label::read(remote, &listed.name, listed.bytes).await?;
+        if label.is_some_and(|it| it.history == manifest.history && it.sequence > manifest.sequence) {
+            return Ok(Some(listed.name.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a copy of the manifest; `None` when it is gone, damaged, or not the one that its name says.
+async fn read_copy(remote: &Remote, listed: &ListedObject) -> Result<Option<Manifest>> {
+    let found = remote.find(&listed.name, listed.bytes).await?;
+    Ok(found.and_then(|(bytes, _)| decode_copy(&bytes, &listed.name)))
+}
+
+fn decode_copy(bytes: &[u8], name: &str) -> Option<Manifest> {
+    Manifest::decode(bytes).ok().filter(|copy| copy_name(copy.sequence, &copy.history) == name)
+}
+
+/// Checks the copies of the manifest; returns a sentence for each that cannot be used.
+pub(crate) async fn check_copies(remote: &Remote, present: &[ListedObject], history: &str) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for listed in present.iter().filter(|it| parse_copy(&it.name).is_some_and(|(_, of)| of == history)) {
+        // A shipper may have removed an old one since the list was made.
+        let Some((bytes, _)) = remote.find(&listed.name, listed.bytes).await? else { continue };
+        if decode_copy(&bytes, &listed.name).is_none() {
+            problems.push(format!("{}: this copy of the manifest is damaged", listed.name));
+        }
+    }
+    Ok(problems)
+}
+
+/// Makes a manifest of copies and objects.
+async fn recover(remote: &Remote, present: &[ListedObject]) -> Result<(Manifest, Vec<String>)> {
+    let mut remarks = Vec::new();
+    let objects: Vec<&ListedObject> = present.iter().filter(|it| shipper_of(&it.name).is_some()).collect();
+    let names: HashSet<&str> = objects.iter().map(|it| &*it.name).collect();
+    let copy = newest_copy(remote, present, &names, &mut remarks).await?;
+    let named: HashSet<String> = copy.iter().flat_map(Manifest::names).map(str::to_owned).collect();
+    let unnamed: Vec<&ListedObject> = objects.into_iter().filter(|it| !named.contains(&it.name)).collect();
+    let mut labels = Vec::new();
+    let mut without_label = 0;
+    for listed in unnamed {
+        match Label::read(remote, &listed.name, listed.bytes).await? {
+            Some(label) => labels.push((label, listed.clone())),
+            None => without_label += 1,
+        }
+    }
+    if without_label > 0 {
+        remarks.push(format!("{without_label} objects have no label, as an earlier version wrote them, or it is damaged: they stay, and are not used"));
+    }
+    let histories: BTreeSet<String> = labels.iter().map(|(label, _)| label.history.clone()).collect();
+    let history = match (&copy, histories.len()) {
+        (Some(copy), _) => copy.history.clone(),
+        (None, 0) => random_id(),
+        (None, 1) => histories.into_iter().next().unwrap_or_default(),
+        (None, _) => {
+            let what = format!("objects of {} histories lie here: move those of all but one away", histories.len());
+            return Err(Error::corrupt(what));
+        }
+    };
+    let all = labels.len();
+    labels.retain(|(label, _)| label.history == history);
+    if labels.len() < all {
+        remarks.push(format!("{} objects of another history stay, and are not used", all - labels.len()));
+    }
+    let copied = copy.as_ref().map_or(0, |copy| copy.sequence);
+    let of_copies = present.iter().filter_map(|it| parse_copy(&it.name));
+    let of_copies = of_copies.filter(|(_, of)| *of == history).map(|(sequence, _)| sequence).max();
+    let sequence = labels.iter().map(|(label, _)| label.sequence).chain(of_copies).max().unwrap_or(0).max(copied);
+    // Those that were written earlier are named by the copy, or by no manifest.
+    labels.retain(|(label, _)| label.sequence >= copied);
+    let mut assembly = Assembly::new(copy.as_ref().map(|copy| copy.epochs.clone()).unwrap_or_default());
+    let sound = read_all(remote, labels, &mut remarks).await?;
+    let count = sound.len();
+    assembly.add(sound);
+    let epochs = assembly.finish(&mut remarks);
+    let gone: BTreeSet<&str> = epochs.iter().flat_map(|it| it.objects()).map(|it| &*it.name).collect();
+    let gone: Vec<&str> = gone.into_iter().filter(|name| !names.contains(name)).collect();
+    if !gone.is_empty() {
+        let shown = gone.iter().take(NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
+        remarks.push(format!("{} objects are gone, and points that need them are lost: {shown}", gone.len()));
+    }
+    let from = match &copy {
+        Some(copy) => {
+            format!("copy number {} of the manifest and {count} objects that were written after it", copy.sequence)
+        }
+        None => format!("{count} objects; no copy of the manifest is left"),
+    };
+    let to = epochs.last().map_or_else(
+        || "no commit can be restored".to_owned(),
+        |epoch| {
+            let (commit, time_ms) = epoch.newest();
+            let time = humantime::format_rfc3339_millis(commit_time(time_ms));
+            format!("it leads to commit {commit} of {time}; what was shipped after that, if anything, is lost")
+        },
+    );
+    remarks.insert(0, format!("a manifest was made of {from}: {to}"));
+    let manifest = Manifest {
+        sequence,
+        history,
+        spared_before: sequence + 1,
+        writer: hex(0),
+        database: None,
+        epochs,
+        ..copy.unwrap_or_else(Manifest::empty)
+    };
+    Ok((manifest, remarks))
+}
+
+/// Returns the newest copy that can be read, of the history whose objects are here.
+async fn newest_copy(
+    remote: &Remote,
+    present: &[ListedObject],
+    names: &HashSet<&str>,
+    remarks: &mut Vec<String>,
+) -> Result<Option<Manifest>> {
+    let mut copies: Vec<_> = present.iter().filter(|it| parse_copy(&it.name).is_some()).collect();
+    // The newest first, as their names begin with the same letters and a number of fixed length.
+    copies.sort_by(|a, b| b.name.cmp(&a.name));
+    let mut newest: BTreeMap<String, Manifest> = BTreeMap::new();
+    for listed in copies {
+        let Some(copy) = read_copy(remote, listed).await? else {
+            remarks.push(format!("{} is damaged", listed.name));
+            continue;
+        };
+        let is_of_these =
+            names.is_empty() || copy.names().next().is_none() || copy.names().any(|it| names.contains(it));
+        if is_of_these {
+            newest.entry(copy.history.clone()).or_insert(copy);
+        } else {
+            remarks.push(format!("{} is of another history", listed.name));
+        }
+    }
+    // A copy that names nothing counts only if no other history is left.
+    if newest.len() > 1 {
+        newest.retain(|_, copy| copy.names().next().is_some());
+    }
+    if newest.len() > 1 {
+        let what =
+            format!("copies of the manifests of {} histories lie here: move those of all but one away", newest.len());
+        return Err(Error::corrupt(what));
+    }
+    Ok(newest.into_values().next())
+}
+
+/// Reads objects, and checks all of each.
+async fn read_all(
+    remote: &Remote,
+    labels: Vec<(Label, ListedObject)>,
+    remarks: &mut Vec<String>,
+) -> Result<Vec<Sound>> {
+    let mut sound = Vec::new();
+    for chunk in labels.chunks(AT_ONCE) {
+        let mut reading = JoinSet::new();
+        for (label, listed) in chunk.iter().cloned() {
+            let remote = remote.clone();
+            reading.spawn(async move {
+                let bytes = remote.get(&listed.name, listed.bytes).await?;
+                let checked = spawn_blocking(move || {
+                    let object = NamedObject::new(listed.name.clone(), &bytes);
+                    check(&label, &bytes).map(|()| Sound { label, object }).map_err(|error| error.met_in(&listed.name))
+                });
+                checked.await.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?
+            });
+        }
+        while let Some(read) = reading.join_next().await {
+            match read.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))? {
+                Ok(object) => sound.push(object),
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                    remarks.push(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(sound)
+}
+
+/// Checks that an object has the commits of which its label tells.
+fn check(label: &Label, object: &[u8]) -> Result<()> {
+    let raw = raw_commits(object)?;
+    let (mut rest, mut last) = (&raw[..], None);
+    while let Some(commit) = take_commit(&mut rest)? {
+        let is_right = match &label.content {
+            Content::Log(piece) => commit.commit > last.unwrap_or(piece.after),
+            Content::Base(part) => commit.commit == part.commit,
+        };
+        if !is_right {
+            return Err(Error::corrupt(format!("it has commit {}, which its label excludes", commit.commit)));
+        }
+        last = Some(commit.commit);
+    }
+    match &label.content {
+        Content::Log(piece) if last != Some(piece.last) => {
+            Err(Error::corrupt(format!("it does not end with commit {}, as its label says", piece.last)))
+        }
+        _ => Ok(()),
+    }
+}
