@@ -70,6 +70,13 @@ pub(crate) struct ClockMark {
     is_ahead: bool,
 }
 
+impl ClockMark {
+    /// Returns the time that the clock should show while it is ahead.
+    pub(crate) fn expected_instead(&self) -> Option<u64> {
+        self.is_ahead.then_some(self.wall_ms)
+    }
+}
+
 /// A clock that differed from the time that has verifiably passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {

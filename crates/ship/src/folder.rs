@@ -32,6 +32,8 @@ use crate::object::checksum;
 const LOCK: &str = "lock";
 /// Pause between two attempts to lock: a put takes some milliseconds.
 const LOCK_PAUSE: Duration = Duration::from_millis(3);
+/// Time after which a lock that is held is an error, which says so.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// The store of a folder.
 #[derive(Debug)]
@@ -61,6 +63,10 @@ impl FolderLock {
             Err(TryLockError::Error(_)) => None,
         };
         let path = folder.join(LOCK);
+        if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+            let what = format!("{} is a link, which is not followed", path.display());
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidFilename, what));
+        }
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -106,11 +112,18 @@ impl FolderStore {
     ) -> Result<PutResult> {
         let path = self.inner.path_to_filesystem(location)?;
         let folder = path.parent().unwrap_or(&self.root).to_owned();
+        let begun = tokio::time::Instant::now();
         let lock = loop {
             let folder = folder.clone();
             let taken = tokio::task::spawn_blocking(move || FolderLock::try_take(&folder)).await;
             match taken?.map_err(of_system)? {
                 Some(lock) => break lock,
+                None if begun.elapsed() >= LOCK_WAIT => {
+                    return Err(of_system(std::io::Error::new(
+                        std::io::ErrorKind::WouldBlock,
+                        format!("another process holds the lock of {}", path.display()),
+                    )));
+                }
                 None => tokio::time::sleep(LOCK_PAUSE).await,
             }
         };

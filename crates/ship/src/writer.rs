@@ -9,7 +9,7 @@ use crate::history::clock_step;
 use crate::label::{Content, Label};
 use crate::manifest::{Current, EpochName, Found, FoundStep, Manifest, refuse_lost, set_back, way_out};
 use crate::names::{copy_name, parse_copy, random_id};
-use crate::object::{ObjectWriter, time_to_ms};
+use crate::object::{ObjectWriter, commit_time, time_to_ms};
 use crate::options::ShipOptions;
 use crate::rebuild::{newer_copy, recovered};
 use crate::remote::{ListedObject, Remote};
@@ -82,6 +82,7 @@ impl Writer {
             };
             let (remote, options) = (remote.clone(), options.clone());
             let mut writer = Self { remote, options, current, warnings, id: id.clone(), objects: 0, mark, copies };
+            writer.warn_of_clock(now, step.is_some());
             let step = writer.found_step(step);
             let advanced = writer.advance(|manifest| {
                 manifest.writer.clone_from(&id);
@@ -133,6 +134,17 @@ impl Writer {
         let (mark, step) = judge(Some(&self.mark), None, Reading::of(now), self.options.is_clock_trusted);
         self.mark = mark;
         (forgetting_ms(&self.mark, time_to_ms(now)), self.found_step(step))
+    }
+
+    /// Warns of a clock that is still ahead of the verified time, so that it is known why space is not freed.
+    fn warn_of_clock(&mut self, now: SystemTime, is_step: bool) {
+        if !is_step && let Some(expected_ms) = self.mark.expected_instead() {
+            let [now, expected] = [time_to_ms(now), expected_ms].map(commit_time).map(humantime::format_rfc3339_millis);
+            self.warnings.push(format!(
+                "the clock is still ahead: it shows {now}, and {expected} is expected, by which history is forgotten; see docs/clocks.md, or \
+                 vouch for the clock (`nofault ship --trust-clock`)"
+            ));
+        }
     }
 
     /// Returns a step of the clock with the place in the history where it was found, and warns of it.

@@ -215,11 +215,24 @@ async fn a_damaged_copy_or_one_of_another_database_is_never_taken() {
 /// What cannot be rebuilt is said, and the rest is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rebuilding_without_an_object_says_which_commits_are_lost() {
+    for is_damaged in [false, true] {
+        rebuild_without_an_object(is_damaged).await;
+    }
+}
+
+async fn rebuild_without_an_object(is_damaged: bool) {
     let (mut source, store) = (Source::new(6).await, Arc::new(InMemory::new()));
     ship_some(&mut source, &store, options(), 9).await;
     let pieces = names(&*store, "log").await;
     let mut lost = names(&*store, "manifest").await;
-    lost.push(pieces[4].clone());
+    if is_damaged {
+        let mut piece = bytes(&store, &pieces[4]).await;
+        let last = piece.len() - 20;
+        piece[last] ^= 1;
+        store.put(&Path::from(&*pieces[4]), piece.into()).await.unwrap();
+    } else {
+        lost.push(pieces[4].clone());
+    }
     remove(&store, &lost).await;
     let rebuilt = rebuild(store.clone(), "shop").await.unwrap();
     let remarks = rebuilt.remarks.join("; ");
@@ -291,11 +304,13 @@ async fn a_clock_that_leaps_ahead_forgets_nothing_and_later_commits_have_their_t
     assert!(spans.len() == 4 && spans.iter().all(|span| span.clock_steps.is_empty()), "{spans:?}");
     let right = source.clock.clone();
     let ahead = ManualClock::at(source.db.now() + 60 * DAY);
-    for _ in 0..3 {
+    for round in 0..3 {
         reopen(&mut source, &ahead);
         source.commit().await;
         let ship = Ship::start(&source.db, store.clone(), ShipOptions { grace: Duration::ZERO, ..options() }).await;
         let ship = ship.unwrap();
+        let warning = if round == 0 { "leapt ahead" } else { "--trust-clock" };
+        assert!(ship.warnings().iter().any(|it| it.contains(warning)), "{:?}", ship.warnings());
         ship.durable().await.unwrap();
         ship.close().await.unwrap();
         source.note().await;

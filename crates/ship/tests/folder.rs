@@ -211,6 +211,12 @@ async fn a_lock_file_that_is_left_or_removed_keeps_no_shipper_out() {
         drop(ship);
     }
     assert_eq!(keys(address(folder.path()).store).await.len(), 8);
+    // A link is not followed.
+    std::fs::remove_file(&lock).ok();
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), &lock).unwrap();
+    let error = Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("link"), "{error}");
+    assert!(!folder.path().join("elsewhere").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
