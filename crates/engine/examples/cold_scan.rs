@@ -47,7 +47,6 @@ fn prepare(folder: &Path, settings: &Settings, entries: u64, is_rewritten: bool)
             db.write(batch, Durability::Deferred)?;
         }
     }
-    drop(table);
     db.close()
 }
 

@@ -309,6 +309,12 @@ impl BufferPool {
         BackgroundThreads::start(&self.background, in_panic)
     }
 
+    /// Ends the pool of a database that is closed: every page that is looked up, and every wait, fails with this error.
+    pub(crate) fn end(&self, why: &Error) {
+        self.versions.end(why);
+        self.reads.failure().end(why);
+    }
+
     /// Returns the clock by which entries expire.
     pub(crate) fn clock(&self) -> &GuardedClock {
         self.versions.clock()

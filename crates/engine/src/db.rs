@@ -30,6 +30,7 @@ mod compression;
 mod core;
 mod deferred_free;
 mod dictionaries;
+mod disk_gate;
 mod expiry;
 mod expiry_removal;
 mod expiry_rows;
@@ -267,7 +268,8 @@ impl Db {
     /// [`Settings::compression`](crate::settings::Settings::compression). Durable when it returns.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidCall` when the name is empty or longer than a key may be.
+    /// `AlreadyExists`, once that table is durable; `InvalidCall` when the name is empty or longer than a key may be;
+    /// otherwise as [`Db::write`].
     pub async fn create_table(&self, name: &str) -> Result<Table> {
         compression::create_table(self, name, self.compression).await
     }
@@ -316,6 +318,7 @@ impl Db {
     /// # Errors
     /// `NotFound`: create it.
     pub async fn table(&self, name: &str) -> Result<Table> {
+        self.owner.check_open()?;
         let tree = self.core.catalog.table(name.as_bytes()).await?;
         Ok(Table { db: self.clone(), tree, name: name.into() })
     }
@@ -332,7 +335,7 @@ impl Db {
                 opened => return opened,
             }
             match self.create_table(name).await {
-                // Another call has created it, or has dropped it again.
+                // Another call has created it, visibly, or has dropped it again: each round follows a commit of another.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 created => return created,
             }
@@ -531,6 +534,7 @@ impl Db {
     }
 
     fn tree_of(&self, table: &Table) -> Result<Tree> {
+        self.core.commits.check_open()?;
         if Arc::ptr_eq(&self.core, &table.db.core) { Ok(table.tree) } else { Err(table::foreign_table()) }
     }
 }

@@ -83,7 +83,7 @@ pub enum ErrorKind {
     /// A write of the log or a sync failed earlier, so nothing more is promised: reads go on, commits fail until the
     /// database is reopened.
     Poisoned,
-    /// The database was closed, or its disk stopped for good: reopen it.
+    /// The database was closed ([`Db::close`](crate::Db::close)), or its disk stopped for good: reopen it.
     Closed,
     /// nofault broke a promise of its own. Please report it, with the message.
     Bug,

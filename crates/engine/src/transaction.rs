@@ -40,7 +40,7 @@ pub(crate) mod visibility;
 mod tests;
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use self::apply::{Damage, apply};
@@ -192,6 +192,10 @@ pub(crate) struct Commits<S, L> {
     open: OpenTransactions,
     feed: Arc<ChangeFeed>,
     poisoned: OnceLock<Error>,
+    /// Set when the database begins to close. Goes before `poisoned`.
+    ended: OnceLock<Error>,
+    /// Notified when a large commit leaves the section.
+    vacated: Condvar,
 }
 
 #[derive(Debug)]
@@ -222,6 +226,8 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             open: OpenTransactions::default(),
             feed: Arc::default(),
             poisoned: OnceLock::new(),
+            ended: OnceLock::new(),
+            vacated: Condvar::new(),
         }
     }
 
@@ -251,8 +257,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     /// Places a claim with a permit of [`Commits::precedence`]. The caller begins the claiming transaction once every
-    /// commit up to the returned one is visible. While a large commit occupies the commit section, returns `Err` with
-    /// the permit and the claim unchanged: wait for a permit of [`Commits::turn`], then call again.
+    /// commit up to the returned one is visible. While a large commit occupies the commit section, and after [`Commits::end`],
+    /// returns `Err` with the permit and the claim unchanged: wait for a permit of [`Commits::turn`], check that commits
+    /// are still possible, then call again.
     pub(crate) fn claim(
         &self,
         permit: Permit,
@@ -260,7 +267,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         limit: Duration,
     ) -> std::result::Result<(Claim, CommitSeq), (Permit, ClaimScope)> {
         let section = self.lock();
-        if section.occupied {
+        if section.occupied || self.ended.get().is_some() {
             return Err((permit, claimed));
         }
         let since = section.last.seq;
@@ -432,11 +439,43 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.feed.end(error);
     }
 
+    /// Ends the history, as the database is being closed: refuses all commits from now on with this error, and ends the
+    /// waits of those that have not entered the section. No commit is inside the section when this returns, but for a
+    /// large one that occupies it.
+    pub(crate) fn end(&self, why: &Error) {
+        let _ = self.ended.set(why.clone());
+        drop(self.lock());
+        self.log.refuse(why);
+        // Whoever waited for these goes on to the section, which refuses.
+        self.precedence.open();
+        self.turn.open();
+        self.feed.end(why);
+    }
+
+    /// Waits until no large commit occupies the section, unless `is_left` says that it is not waited for. After
+    /// [`Commits::end`], so that no other follows. Blocks.
+    pub(crate) fn await_vacant(&self, is_left: impl Fn() -> bool) {
+        let mut section = self.lock();
+        while section.occupied && !is_left() {
+            section = self.vacated.wait(section).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Fails when the database is being closed, or was.
+    ///
+    /// # Errors
+    /// `Closed`.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.ended.get().cloned().map_or(Ok(()), Err)
+    }
+
     /// Fails when no commit is possible any more.
     ///
     /// # Errors
-    /// `Poisoned`, with the time of the failure.
+    /// `Closed`; `Poisoned`, with the time of the failure.
     pub(crate) fn check_poison(&self) -> Result<()> {
+        self.check_open()?;
         self.poisoned.get().cloned().map_or(Ok(()), Err)
     }
 
@@ -449,9 +488,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             section = self.lock();
         }
         // Checked after locking: a failure while this thread waited for the section has left half a commit in it.
-        match self.poisoned.get() {
-            Some(error) => Err(Refusal::Wait(Wait::Failed(error.clone()))),
-            None => Ok(section),
+        match self.check_poison() {
+            Err(error) => Err(Refusal::Wait(Wait::Failed(error))),
+            Ok(()) => Ok(section),
         }
     }
 

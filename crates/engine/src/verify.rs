@@ -38,7 +38,7 @@ pub(crate) struct BlockReport {
 ///
 /// # Errors
 /// When reading is impossible altogether; `SnapshotTooOld` in a database that is only read, when its writer has given this
-/// reader up; damage in single blocks is in the report.
+/// reader up; `Closed`; damage in single blocks is in the report.
 pub(crate) fn verify_blocks(
     pool: &BufferPool,
     disk: &dyn Disk,
@@ -140,8 +140,11 @@ fn check_window<T>(
                 }
             });
             match checked {
-                // The writer of this database has used blocks again that this process only reads: that is no damage.
-                Err(error) if error.kind() == ErrorKind::SnapshotTooOld => return Err(error),
+                // No damage: the writer of this database has used blocks again that this process only reads, or the database
+                // was closed.
+                Err(error) if matches!(error.kind(), ErrorKind::SnapshotTooOld | ErrorKind::Closed) => {
+                    return Err(error);
+                }
                 checked => problems.extend(checked.err()),
             }
         }

@@ -1,6 +1,12 @@
-//! Dropping the last handle closes the database on any thread, also in a waker that one of the database's own threads calls.
+//! Dropping the last handle closes the database on any thread, also in a waker that one of the database's own threads calls; and
+//! closing it ends all handles.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "closing/handles.rs"]
+mod handles;
 
 use std::future::Future;
 use std::path::Path;

@@ -319,11 +319,7 @@ impl Replica {
         drop(copy);
         let closed = db.close().await;
         drop(base);
-        match closed {
-            // Snapshots are left; the last one closes it.
-            Err(error) if error.kind() == nofault::ErrorKind::Busy => Ok(()),
-            closed => Ok(closed?),
-        }
+        Ok(closed?)
     }
 
     /// Makes the replica the database that is shipped under the name: takes the name over, so that the shipper before is fenced and its calls

@@ -18,8 +18,8 @@ impl Db {
     /// # let db = nofault::blocking::Db::create(folder.path().join("shop"), &settings)?;
     /// # let stock = db.create_table("stock")?;
     /// stock.put("apples", "12")?;
-    /// drop(stock);
     /// db.close()?;
+    /// assert!(stock.get("apples").is_err(), "its handles have ended");
     /// let db = nofault::blocking::Db::open(folder.path().join("shop"), &settings)?;
     /// assert_eq!(db.stats().log.live_bytes, 4096, "nothing to replay");
     /// # Ok::<(), nofault::error::Error>(())

@@ -7,7 +7,7 @@
 //! **Locks**: `registry` and the lists of `reclamation` are leaves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_epoch::Guard;
 
@@ -24,6 +24,7 @@ use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
 use crate::clock::GuardedClock;
 use crate::codec::Dictionaries;
+use crate::error::Error;
 use crate::format::compressed::FileCodec;
 use crate::format::{BlockId, CommitSeq, PageId};
 
@@ -54,6 +55,8 @@ pub(super) struct Versions {
     kept_max: usize,
     /// The clock by which entries expire.
     clock: GuardedClock,
+    /// The error of every view, once the database is closed.
+    ended: OnceLock<Error>,
 }
 
 impl Versions {
@@ -77,7 +80,19 @@ impl Versions {
             dictionaries: Dictionaries::default(),
             kept_max,
             clock,
+            ended: OnceLock::new(),
         }
+    }
+
+    /// Ends all views that are made from now on with this error.
+    pub(super) fn end(&self, why: &Error) {
+        let _ = self.ended.set(why.clone());
+    }
+
+    /// Returns the error of every view, if there is one.
+    #[inline]
+    pub(super) fn ended(&self) -> Option<&Error> {
+        self.ended.get()
     }
 
     /// Returns the clock by which entries expire.

@@ -20,6 +20,8 @@ pub(crate) struct View<'a> {
     pages: &'a PageTable,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
+    /// The error of a pool that has ended: it shows no page.
+    ended: Option<&'a Error>,
     shown: ShownEntries<'a>,
     hits: HitTally<'a>,
     /// Protects every page handed out. Declared last, so that it is dropped last.
@@ -46,8 +48,8 @@ impl<'a> View<'a> {
         too_old: Option<&'a AtomicBool>,
         shown: ShownEntries<'a>,
     ) -> Self {
-        let guard = versions.pin_epoch();
-        Self { pages: versions.pages(), at: at(), too_old, shown, hits: versions.counters().hits.tally(), guard }
+        let (guard, ended) = (versions.pin_epoch(), versions.ended());
+        Self { pages: versions.pages(), at: at(), too_old, ended, shown, hits: versions.counters().hits.tally(), guard }
     }
 
     /// Returns the commit that this view shows.
@@ -58,6 +60,9 @@ impl<'a> View<'a> {
     /// Returns a page with its header, in the version that this view shows.
     #[inline]
     fn shown(&self, id: PageId) -> Attempt<&[u8]> {
+        if let Some(error) = self.ended {
+            return Err(Wait::Failed(error.clone()));
+        }
         if let Entry::Resident(index) = self.pages.entry(id) {
             // The page's header names the same commit as the frame does, and its cache line is needed anyway. It names
             // another page when the entry was not that of this page: see `word_array`.

@@ -200,6 +200,12 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
             }
         };
         let _loading = core.committer.loads.begin();
+        // After the load was registered: closing the database waits for no load that asks for an entry after this check.
+        let mut entries = entries;
+        let entries = std::iter::from_fn(|| match core.commits.check_open() {
+            Ok(()) => entries.next(),
+            Err(error) => Some(Err(error)),
+        });
         core.tables.refusal(tree).map_or(Ok(()), Err)?;
         // The next durable and visible commit must follow everything before it.
         let position = core.commits.last().position;

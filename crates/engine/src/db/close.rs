@@ -1,26 +1,99 @@
-//! Closes a database: makes the last checkpoint, so that opening has nothing to replay, and ends its threads.
+//! Closes a database for all of its handles, whatever they are doing.
+//!
+//! 1. The history ends: commits are refused, so the newest one is known. A large commit in progress is waited for, because
+//!    its thread does nothing but complete it. A bulk load is not: it runs the caller's iterator, which may wait for
+//!    anything. It fails with its next entry; its pages belong to no commit.
+//! 2. The threads end after the last checkpoint (`owner`). Reads are answered until then.
+//! 3. Log and pool end: every wait, and every later look at a page, fails with `Closed`.
+//! 4. The gate before the files closes ([`super::disk_gate`]), and the locks are given back.
+//!
+//! Kept true by: no step waits for a handle to be dropped, for a future to be polled, or for a caller's code.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Db;
 use crate::background;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 
+/// How far the closing of a database is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    Closing,
+    Closed,
+}
+
+/// Lets one call close a database, and others wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+/// The call that closes the database.
+struct ClosingCall<'a>(&'a Closing);
+
+/// Returns the error of a handle of a closed database.
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database was closed: open it again, and take tables and snapshots from that")
+}
+
+impl Closing {
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails when the database is being closed, or was.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if *self.lock() == Stage::Open { Ok(()) } else { Err(closed()) }
+    }
+
+    /// Begins to close; waits for another call that does so.
+    ///
+    /// # Errors
+    /// `Closed`, once another call has closed the database.
+    fn begin(&self) -> Result<ClosingCall<'_>> {
+        let mut stage = self.lock();
+        while *stage == Stage::Closing {
+            stage = self.changed.wait(stage).unwrap_or_else(PoisonError::into_inner);
+        }
+        if *stage == Stage::Closed {
+            let what = "the database was closed before, by another handle: there is nothing left to be done";
+            return Err(Error::new(ErrorKind::Closed, what));
+        }
+        *stage = Stage::Closing;
+        Ok(ClosingCall(self))
+    }
+}
+
+impl Drop for ClosingCall<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = Stage::Closed;
+        self.0.changed.notify_all();
+    }
+}
+
 /// Closes a database, as [`Db::close`] documents. Blocks.
-pub(super) fn close(db: Db) -> Result<()> {
+pub(super) fn close(db: &Db) -> Result<()> {
     if background::is_here() {
         let what = "a database cannot be closed by its own thread, in a waker that it has called: do it elsewhere";
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
-    // A checkpoint is made before it is known whether this is the last handle: when another is left, the outcome of
-    // this save is all that the call can report.
-    let saved = db.owner.save().or_else(|_| block_on(db.sync()));
-    let Db { core, owner, .. } = db;
-    drop(core);
-    match owner.into_owner() {
-        Some(owner) => saved.and(owner.close()),
-        None => {
-            let what = "everything is durable, but the database stays open: drop its other handles, tables, snapshots, ranges and transactions";
-            saved.and(Err(Error::new(ErrorKind::Busy, what)))
-        }
+    let Db { core, owner, view, .. } = db;
+    let _call = owner.closing().begin()?;
+    let why = closed();
+    core.commits.end(&why);
+    core.commits.await_vacant(|| core.committer.loads.are_under_way());
+    let saved = owner.close(&why);
+    // What still waits for permits goes on, and meets the end of the pool.
+    core.reader.loader.end();
+    core.reservations.end();
+    if let Some(view) = view {
+        view.end();
     }
+    saved
 }

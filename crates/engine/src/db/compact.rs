@@ -99,8 +99,13 @@ pub(super) async fn on_a_thread(
     db.owner.refuse_read_only()?;
     let cancel = CancelOnDrop::default();
     let flag = cancel.flag();
-    let mut go_on = move |so_far: &Compaction| flag.goes_on() && go_on(so_far);
-    thread::run("nofault-compact", move || kind(&db, pace, &mut go_on)).await?
+    let owner = db.owner.clone();
+    let mut go_on = move |so_far: &Compaction| flag.goes_on() && owner.check_open().is_ok() && go_on(so_far);
+    let run = move || {
+        let done = kind(&db, pace, &mut go_on)?;
+        db.owner.check_open().map(|()| done)
+    };
+    thread::run("nofault-compact", run).await?
 }
 
 /// Compacts a database, as [`Db::compact`] documents. Blocks.

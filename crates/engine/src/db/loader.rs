@@ -58,6 +58,11 @@ impl<S: Store> Loader<S> {
         self.admission.try_pins(count)
     }
 
+    /// Ends the waits for permits, of a store that has ended: each of these operations goes on and meets its error.
+    pub(super) fn end(&self) {
+        self.admission.open();
+    }
+
     /// Returns whether every permit for pinned pages is free.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Bulk loads under way, and the calls that they refuse: a write by the entries of a load would wait for the load itself.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use crate::btree::overflow::VALUE_BYTES_MAX;
@@ -22,7 +22,7 @@ impl Loads {
     /// # Errors
     /// `InvalidCall` on such a thread.
     pub(super) fn refuse_inside(&self) -> Result<()> {
-        let loading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let loading = *self.lock();
         if loading.is_none_or(|thread| thread != std::thread::current().id()) {
             return Ok(());
         }
@@ -31,8 +31,17 @@ impl Loads {
         Err(Error::new(ErrorKind::InvalidCall, what))
     }
 
+    /// Returns whether a thread holds the commit section for a load.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, thread: Option<ThreadId>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+        *self.lock() = thread;
     }
 }
 

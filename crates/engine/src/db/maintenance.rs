@@ -8,16 +8,26 @@ use super::{Compaction, Db, Pace, Verification, backup, close, compact, thread, 
 use crate::error::Result;
 
 impl Db {
-    /// Closes the database: makes everything durable, makes a checkpoint, so that opening has nothing to replay and
-    /// reads little, ends the threads and lets other processes open the folder. Dropping the last handle does the same
-    /// on the dropping thread, if there are background threads, but reports no error; without them it does nothing.
+    /// Closes the database for all of its handles: makes everything durable, makes a checkpoint, so that opening has
+    /// nothing to replay and reads little, ends the threads and lets other processes open the folder. Dropping the last
+    /// handle does the same on the dropping thread, if there are background threads, but reports no error; without them it
+    /// does nothing.
+    ///
+    /// Other handles, and tables, snapshots, ranges, transactions, watches and tails, need not be dropped before. From then
+    /// on their calls fail with `Closed`; dropping them does nothing but give back the memory of the cache, which the last
+    /// of them keeps. A range first returns the entries that it has read already, and a watch the commits.
+    ///
+    /// Calls in progress end as usual or fail with `Closed`. A commit whose call succeeds is durable, and so is one whose
+    /// future is polled to its end only after this; when it fails it may have happened, as after a dropped future. This waits for
+    /// commits and checkpoints in progress, and for nothing that a caller may delay: a transaction's closure gets `Closed` from
+    /// its next call, a bulk load with its next entry, backups, verifications and compactions with their next step.
     ///
     /// # Errors
-    /// `Busy` when other handles are left, or tables, snapshots, ranges or transactions: everything is durable then,
-    /// and the last of them closes the database when it is dropped. `NoSpace`, `Io`: the database is closed and all
-    /// commits are durable, but the next opening has to replay the log. `Poisoned` after a failure of the log.
+    /// `Closed` when another handle has closed the database; if it is about to, this waits for it. `InvalidCall` in a waker
+    /// that a thread of the database calls. `NoSpace`, `Io`: the database is closed and all commits are durable, but the
+    /// next opening has to replay the log. `Poisoned` after a failure of the log: it is closed as well.
     pub async fn close(self) -> Result<()> {
-        thread::run("nofault-close", move || close::close(self)).await?
+        thread::run("nofault-close", move || close::close(&self)).await?
     }
 
     /// Makes every commit so far durable, the deferred ones included, and records in the log that they are. From then
@@ -66,8 +76,11 @@ impl Db {
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub fn await_durable(&self) -> impl Future<Output = Result<()>> + Send + use<> {
-        let (db, position) = (self.clone(), self.core.commits.last().position);
-        async move { db.core.waits.durable(position).await }
+        let (db, position, open) = (self.clone(), self.core.commits.last().position, self.owner.check_open());
+        async move {
+            open?;
+            db.core.waits.durable(position).await
+        }
     }
 
     /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
@@ -113,6 +126,7 @@ impl Db {
     /// # Errors
     /// As [`Db::write`].
     pub async fn remove_expired(&self) -> Result<u64> {
+        self.owner.check_open()?;
         let db = self.clone();
         thread::run("nofault-expire", move || db.owner.expiry().remove_all()).await?
     }

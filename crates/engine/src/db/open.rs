@@ -14,6 +14,7 @@ use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
 use super::dictionaries::{self, DictionaryTrainer};
+use super::disk_gate::DiskGate;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads, Upkeep};
@@ -180,11 +181,11 @@ fn put_together(
     locks: Option<Locks>,
 ) -> Result<Db> {
     settings.check()?;
-    let (opening, begun) = (events::open(), Instant::now());
+    let (opening, begun, gate) = (events::open(), Instant::now(), Arc::new(DiskGate::default()));
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
     let OpenedParts { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
-        recovery::open(directory, settings, purpose, locks)?;
+        recovery::open(&gate.before(directory), settings, purpose, locks)?;
     open_locks = OpenLocks::new(locks);
     let (store, log) = (Arc::new(pool.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
@@ -298,7 +299,7 @@ fn put_together(
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
     let upkeep = Upkeep { shrinker, repacker, trainer, table_order, expiry };
-    let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, open_locks));
+    let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, (open_locks, gate)));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

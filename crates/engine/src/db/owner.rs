@@ -14,16 +14,18 @@ use nofault_io::disk::{Disk, DiskInfo};
 
 use self::stats_socket::{Counters, StatsSocket};
 use super::background_compaction::CompactionThread;
+use super::close::Closing;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use super::dictionaries::DictionaryTrainer;
+use super::disk_gate::DiskGate;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use crate::background;
 use crate::buffer_pool::{BackgroundThreads, BufferPool, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::{self, Context};
 use crate::format::{CommitSeq, LateFeature};
 use crate::histogram::AtomicHistogram;
@@ -54,7 +56,11 @@ pub(super) struct Owner {
     threads: Mutex<Option<Threads>>,
     /// Locked by a thread that frees the pages of dropped tables, where no background thread does.
     freeing: Mutex<()>,
-    locks: Option<OpenLocks>,
+    /// None once the database is closed.
+    locks: Mutex<Option<OpenLocks>>,
+    /// The gate before all files of the database.
+    gate: Arc<DiskGate>,
+    closing: Closing,
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
     process: u32,
     log: Arc<Log>,
@@ -81,13 +87,6 @@ impl OwnerHandle {
     /// Sets whether dropping this handle, and those cloned from it, may wait until the database is closed.
     pub(super) fn set_may_wait(&mut self, may_wait: bool) {
         self.may_wait = may_wait;
-    }
-
-    /// Returns the owner, if this is the last handle. Otherwise the handle is dropped.
-    pub(super) fn into_owner(self) -> Option<Owner> {
-        let owner = Arc::clone(&self.owner);
-        drop(self);
-        Arc::into_inner(owner)
     }
 }
 
@@ -159,11 +158,12 @@ impl Owner {
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
-        locks: OpenLocks,
+        (locks, gate): (OpenLocks, Arc<DiskGate>),
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
         let Upkeep { shrinker, repacker, trainer, table_order, expiry } = upkeep;
-        let (locks, last_may_wait, closed) = (Some(locks), AtomicBool::new(true), Arc::default());
+        let (locks, closing) = (Mutex::new(Some(locks)), Closing::default());
+        let (last_may_wait, closed) = (AtomicBool::new(true), Arc::default());
         Self {
             checkpointer,
             disk,
@@ -178,6 +178,8 @@ impl Owner {
             threads,
             freeing,
             locks,
+            gate,
+            closing,
             process,
             log,
             last_may_wait,
@@ -188,7 +190,8 @@ impl Owner {
     /// Notes that the database is open for as long as this owner lives, and returns the source of guards for work that
     /// may outlive its handles.
     pub(super) fn guards(self: &Arc<Self>) -> Option<Keep> {
-        let locks = self.locks.as_ref()?;
+        let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let locks = locks.as_ref()?;
         let weak: Weak<Self> = Arc::downgrade(self);
         locks.opening.belongs_to(weak.clone());
         Some(locks.opening.outliving(weak))
@@ -238,21 +241,40 @@ impl Owner {
         }
     }
 
-    /// Makes a checkpoint, unless there is nothing new to be saved.
-    pub(super) fn save(&self) -> Result<()> {
-        self.checkpointer.checkpoint_before_closing()
+    /// Returns the state of closing the database.
+    pub(super) fn closing(&self) -> &Closing {
+        &self.closing
     }
 
-    /// Ends the threads, after a last checkpoint, and lets other processes open the database.
+    /// Fails when the database is being closed, or was.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.closing.check_open()
+    }
+
+    /// Ends the threads, after a last checkpoint, and everything else that uses the files; then lets other processes open
+    /// the database. All waits, and all later calls, fail with `why`.
     ///
     /// # Errors
     /// The error of the checkpoint: the database is closed all the same.
-    pub(super) fn close(mut self) -> Result<()> {
+    pub(super) fn close(&self, why: &Error) -> Result<()> {
         self.closed.happen();
-        match self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let saved = match threads {
             Some(threads) => end_threads(threads, &self.checkpointer, &self.shrinker),
-            None => self.save(),
-        }
+            None => self.checkpointer.checkpoint_before_closing(),
+        };
+        let saved = saved.inspect_err(|_| drop(self.log.flush_acknowledged()));
+        self.log.end(why);
+        // Waits for a checkpoint under way; a later one finds that the log has ended.
+        self.checkpointer.sequence();
+        self.pool.end(why);
+        self.gate.close();
+        let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(locks);
+        saved
     }
 
     /// Returns the sequence of the checkpoint in force.
@@ -260,15 +282,17 @@ impl Owner {
         self.checkpointer.sequence()
     }
 
-    /// Fails when the database is only read.
+    /// Fails when the database is closed, or only read.
     ///
     /// # Errors
-    /// `ReadOnly`.
+    /// `Closed`, `ReadOnly`.
     pub(super) fn refuse_read_only(&self) -> Result<()> {
+        self.check_open()?;
         self.checkpointer.refuse_read_only()
     }
 
     pub(super) fn checkpoint(&self) -> Result<()> {
+        self.check_open()?;
         self.checkpointer.checkpoint()?;
         self.checkpointer.shrink_log();
         Ok(())
@@ -306,6 +330,7 @@ impl Owner {
     }
 
     pub(super) fn relocator(&self) -> Result<Relocator> {
+        self.check_open()?;
         self.pool.relocator(&*self.disk)
     }
 
@@ -341,6 +366,7 @@ impl Owner {
 
     /// Checks the superblocks, all blocks of the page table, and the blocks of all pages.
     pub(super) fn verify_blocks(&self) -> Result<BlockReport> {
+        self.check_open()?;
         let mut report = verify_blocks(&self.pool, &*self.disk, &mut |_, _| {})?;
         report.problems.splice(0..0, self.checkpointer.check_superblocks(&*self.disk));
         Ok(report)
@@ -350,11 +376,16 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let locks = self.locks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.process != std::process::id() {
             // The threads do not exist in a forked child, and giving the lock back would take it from the parent.
-            std::mem::forget((threads, self.locks.take()));
+            std::mem::forget((threads, locks));
             return;
         }
+        let Some(locks) = locks else {
+            // The database is closed already.
+            return;
+        };
         self.closed.happen();
         let Some(threads) = threads else {
             // No thread of the database's writes what the log has in memory. A caller who runs without them expects its
@@ -375,17 +406,15 @@ impl Drop for Owner {
         // Or this thread is one of the database's threads, or one that they may be waiting for, as the waker was called
         // in the middle of its work. Another thread ends them. If none can be started, everything stays as it is, above
         // all the lock: no other process may open files that are still written to.
-        let stays_open = self.locks.as_ref().map(|locks| locks.opening.stays_open());
-        let left = ManuallyDrop::new((threads, self.locks.take()));
+        let stays_open = locks.opening.stays_open();
+        let left = ManuallyDrop::new((threads, locks));
         let (checkpointer, shrinker) = (Arc::clone(&self.checkpointer), Arc::clone(&self.shrinker));
         let close = move || {
             let (threads, locks) = ManuallyDrop::into_inner(left);
             let _ = end_threads(threads, &checkpointer, &shrinker);
             drop(locks);
         };
-        if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err()
-            && let Some(stays_open) = stays_open
-        {
+        if std::thread::Builder::new().name("nofault-close".into()).spawn(close).is_err() {
             stays_open();
         }
     }

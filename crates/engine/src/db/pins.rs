@@ -66,6 +66,11 @@ impl Admission {
         Self { shared: Semaphore::new(shared), reserve: Semaphore::new(reserve), reserve_owner: Semaphore::new(1) }
     }
 
+    /// Grants all permits from now on: no page is pinned any more.
+    pub(crate) fn open(&self) {
+        [&self.shared, &self.reserve, &self.reserve_owner].into_iter().for_each(|semaphore| semaphore.open());
+    }
+
     /// Returns the most pages that one operation may request at a time.
     pub(crate) fn window(&self) -> usize {
         (self.shared.permits() / 2).min(self.reserve.permits()).clamp(1, WINDOW_MAX)

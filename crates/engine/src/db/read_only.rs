@@ -55,6 +55,15 @@ pub(super) struct View {
     attempt: Attempt,
 }
 
+impl View {
+    /// Ends the registration as a reader: the database is closed.
+    pub(super) fn end(&self) {
+        if let Some(registration) = &self.attempt.registration {
+            registration.end();
+        }
+    }
+}
+
 impl Db {
     /// Opens the database in `folder` for reading only, and writes nothing at all. Any number of processes can, also while
     /// one has it open for writing, also on a read-only mount, of a backup or a snapshot of the file system. The handle
@@ -116,8 +125,9 @@ impl Db {
     /// the newest state.
     ///
     /// # Errors
-    /// As [`Db::open_read_only`]; the handle shows the older state then.
+    /// As [`Db::open_read_only`]; the handle shows the older state then. `Closed` after [`Db::close`].
     pub async fn refresh(&mut self) -> Result<bool> {
+        self.owner.check_open()?;
         let Some(view) = self.view.clone() else { return Ok(false) };
         let (commit, sequence) = (self.core.store.visible(), self.owner.checkpoint_sequence());
         let file = view.attempt.file;

@@ -42,6 +42,7 @@ impl Db {
         if to.is_empty() {
             return Err(Error::new(ErrorKind::InvalidCall, "rename a table: its new name is empty"));
         }
+        self.owner.check_open()?;
         let tree = self.core.catalog.table(name.as_bytes()).await?;
         if name == to {
             return Ok(());

@@ -66,6 +66,11 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
         debug_assert!(set.is_ok(), "set once, when the database is opened");
     }
 
+    /// Ends the waits for another commit that makes blocks free, once all commits are refused.
+    pub(super) fn end(&self) {
+        self.making.open();
+    }
+
     /// Returns the number of commits refused because too few blocks were free, since the database was opened.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)

@@ -138,6 +138,7 @@ impl Retries {
     /// # Errors
     /// The error of waiting for precedence.
     pub(super) async fn begin(&mut self, db: &Db) -> Result<Run> {
+        db.core.commits.check_open()?;
         // One at a time: the semaphore has one permit.
         self.claim = None;
         if self.losses > 0 {

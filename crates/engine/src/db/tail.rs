@@ -316,13 +316,14 @@ impl Tail {
     ///
     /// # Errors
     /// `TailTooOld` when the log is not there any more: begin with a snapshot. `Poisoned` after a failure of the log, when all durable
-    /// commits were returned. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
+    /// commits were returned. `Closed` after [`Db::close`]: a position goes on after the next opening. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<TailEvent> {
         loop {
             // A call whose future was dropped may have started the thread.
             if let Some(event) = self.try_next() {
                 return Ok(event);
             }
+            self.db.owner.check_open()?;
             if self.await_reading().await?.is_some() {
                 continue;
             }

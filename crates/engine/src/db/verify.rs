@@ -77,9 +77,10 @@ impl Verification {
         self.problems.is_empty()
     }
 
-    /// Notes damage in a table. The error of an invalidated snapshot is no damage: it ends the verification.
+    /// Notes damage in a table. The errors of an invalidated snapshot and of a closed database are no damage: they end the
+    /// verification.
     fn note(&mut self, table: &str, error: Error) -> Result<()> {
-        if error.kind() == ErrorKind::SnapshotTooOld {
+        if matches!(error.kind(), ErrorKind::SnapshotTooOld | ErrorKind::Closed) {
             return Err(error);
         }
         self.problems.push(Problem { table: Some(table.into()), error });

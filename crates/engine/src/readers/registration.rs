@@ -121,6 +121,11 @@ impl Registration {
         self.locks.withdraw(ReaderUse::Log, self.sequence);
     }
 
+    /// Ends the registration, of a reader that reads no more.
+    pub(crate) fn end(&self) {
+        self.locks.withdraw(ReaderUse::Content, self.sequence);
+    }
+
     /// Checks that `name` still stands for the file of this registration.
     ///
     /// # Errors

@@ -71,6 +71,13 @@ impl Semaphore {
         self.lock().take(count).then(|| Permit { semaphore: self.clone(), count })
     }
 
+    /// Grants every wait, those that begin later as well: there is nothing to share out any more. The caller holds no
+    /// lock.
+    pub(crate) fn open(&self) {
+        // Far more than are ever asked for, and too few for the sum to overflow when all are given back.
+        self.give_back(usize::MAX >> 1);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics half-way through a change under this lock, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,7 +85,7 @@ impl Semaphore {
 
     fn give_back(&self, count: usize) {
         let mut state = self.lock();
-        state.free += count;
+        state.free = state.free.saturating_add(count);
         let wakers = state.grant();
         drop(state);
         wake_all(wakers);
@@ -185,7 +192,7 @@ impl Drop for Acquire {
         let mut state = self.semaphore.lock();
         let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else { return };
         if state.waiting[at].granted {
-            state.free += state.waiting[at].want;
+            state.free = state.free.saturating_add(state.waiting[at].want);
         }
         let gone = state.waiting.remove(at);
         let wakers = state.grant();
@@ -245,6 +252,20 @@ mod tests {
         // The permits are granted by now, and never taken by the waiter.
         drop(gone);
         assert!(poll(&mut next).is_some());
+    }
+
+    #[test]
+    fn an_open_semaphore_grants_all_waits_although_no_permit_was_given_back() {
+        let semaphore = Semaphore::new(1);
+        let first = poll(&mut semaphore.acquire(1)).unwrap();
+        let mut waits = [semaphore.acquire(1), semaphore.acquire(1)];
+        assert!(waits.iter_mut().all(|wait| poll(wait).is_none()));
+        semaphore.open();
+        semaphore.open();
+        let granted: Vec<_> = waits.iter_mut().map(|wait| poll(wait).unwrap()).collect();
+        let later = semaphore.try_acquire(1).unwrap();
+        drop((first, granted, later));
+        assert!(poll(&mut semaphore.acquire(1)).is_some());
     }
 
     #[test]

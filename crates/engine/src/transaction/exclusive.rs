@@ -193,5 +193,7 @@ impl<S: Store, L: CommitLog> Drop for Exclusive<S, L> {
             section.last.seq = self.seq;
         }
         section.occupied = false;
+        drop(section);
+        self.commits.vacated.notify_all();
     }
 }

@@ -194,6 +194,13 @@ impl Precedence {
         permit
     }
 
+    /// Ends the claim that stands, and grants every wait from now on: no commit follows. The caller holds no lock.
+    pub(super) fn open(&self) {
+        let ended = self.lock().placed.take();
+        drop(ended);
+        self.semaphore.open();
+    }
+
     /// Places a claim. The caller holds the lock of the commit section, which nothing occupies; `since` is its newest
     /// commit.
     pub(super) fn place(

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{LogCore, LogState};
+use super::{Log, LogCore, LogState};
 use crate::background::PanicWatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, Durability, LogPosition};
@@ -256,6 +256,24 @@ impl LogCore {
         // leadership.
         let is_free = !std::mem::replace(&mut state.leadership, true);
         is_free.then(|| Leadership { core: self, wake: Vec::new(), watch: PanicWatch::begin() })
+    }
+}
+
+impl Log {
+    /// Keeps every thread from writing to the log until the returned guard is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold_writes(&self) -> impl Sized + '_ {
+        self.0.lock_writer()
+    }
+
+    /// Ends the log of a database that is being closed, when all of it is durable that ever will be: nothing is written to
+    /// it any more, and all who wait for more of it get this error. Blocks while another thread writes.
+    pub(crate) fn end(&self, why: &Error) {
+        let writer = self.0.lock_writer();
+        self.0.lock().poisoned = Some(why.clone());
+        drop(writer);
+        self.0.wake_satisfied();
+        self.0.wake_tails();
     }
 }
 

@@ -37,7 +37,13 @@ impl Failure {
     /// Ends all waits with an error, those that begin later as well. `cause` is the panic. The caller holds no lock.
     pub(crate) fn fail(&self, cause: &Error) {
         let what = format!("{cause}; reads from the disk fail until the database is reopened");
-        let error = self.error.get_or_init(|| Error::new(ErrorKind::Poisoned, what));
+        self.end(&Error::new(ErrorKind::Poisoned, what));
+    }
+
+    /// Ends all waits with this error, unless they have ended before, and those that begin later as well. The caller holds
+    /// no lock.
+    pub(crate) fn end(&self, error: &Error) {
+        let error = self.error.get_or_init(|| error.clone());
         // A waiter that is added to a read later finds the error when its ticket is polled: it takes the lock of a shard
         // after this call did.
         wake_all(self.versions.pages().fail_waiters(error));
