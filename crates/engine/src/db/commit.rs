@@ -24,7 +24,7 @@ use super::write_set::WriteSet;
 use crate::btree::write::check_key;
 use crate::budget::Budget;
 use crate::driver::{block_on, is_blocking};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::events;
 use crate::format::CommitSeq;
 use crate::histogram::AtomicHistogram;
@@ -119,24 +119,24 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         self.commit_sized(commit, size).await
     }
 
-    /// Commits one change that depends on no read, durably.
+    /// Commits one change that depends on no read, durably. Where it is refused because something exists already, that is
+    /// visible when this returns: another call may be about to make it, and if that fails this call fails as well.
     ///
     /// # Errors
     /// As [`Committer::commit`].
     pub(super) async fn commit_op(self: &Arc<Self>, op: Op) -> Result<()> {
-        Ok(self.commit(Commit::blind(vec![op], Durability::Sync)).await?)
-    }
-
-    /// Waits until all commits made so far are durable, and so visible.
-    ///
-    /// # Errors
-    /// `Poisoned` after a failure of the log.
-    pub(super) async fn await_earlier(&self) -> Result<()> {
-        self.waits.durable(self.pages.commits.last().position).await?;
-        self.pages.commits.check_poison()
+        let committed = self.commit(Commit::blind(vec![op], Durability::Sync)).await;
+        match committed.map_err(Error::from) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.waits.durable(self.pages.commits.last().position).await?;
+                self.pages.commits.check_poison().and(Err(error))
+            }
+            committed => committed,
+        }
     }
 
     async fn commit_sized(self: &Arc<Self>, commit: Commit, size: Size) -> CommitResult<()> {
+        self.pages.commits.check_open()?;
         if commit.ops.is_empty() {
             return Ok(());
         }
@@ -181,6 +181,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                 Ok(placed) => break placed,
                 Err(back) => unplaced = back,
             }
+            self.pages.commits.check_poison()?;
             drop(self.pages.commits.turn().acquire(1).await);
         };
         if let Some(position) = self.pages.commits.held_up_by(since) {

@@ -99,8 +99,8 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
             }
             let op = Op::CreateTable { name: EXPIRY_INDEX_KEY.to_vec(), compression: Compression::None };
             match self.committer.commit_op(op).await {
-                // Another call makes it, and it is not visible yet. After a failure of the log it never will be.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => self.committer.await_earlier().await?,
+                // Another call has made it.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 made => made?,
             }
         }

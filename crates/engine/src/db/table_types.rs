@@ -91,7 +91,7 @@ pub(super) async fn require(db: &Db, tree: Tree, name: &str, types: &TableTypes)
         let op = Op::SetTypes { tree, name: name.as_bytes().to_vec(), key, value };
         match db.core.committer.commit_op(op).await {
             // Another call was faster.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => db.sync().await?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             done => return done.map_err(in_catalog),
         }
     }

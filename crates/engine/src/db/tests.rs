@@ -2,6 +2,7 @@
 
 mod after_drop;
 mod cold_table;
+mod creation;
 mod dropped;
 mod forged;
 mod given_up;
