@@ -10,10 +10,9 @@ use nofault::blocking::Db;
 use nofault::db::{CompressionEstimate, TableList};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::Compression;
-use nofault_lab::error::LabError;
 use nofault_lab::format;
 
-use super::{DAMAGED, compression_name, print};
+use super::{DAMAGED, compression_name, print, until_cancelled};
 use crate::output::log;
 
 /// Prints the facts about a database.
@@ -164,15 +163,10 @@ fn estimate_lines(estimates: &BTreeMap<&String, CompressionEstimate>, tables: us
     lines
 }
 
-fn count_entries(db: &Db, table: &str, cancel: &AtomicBool) -> Result<u64> {
-    let (mut range, mut entries) = (db.table(table)?.range::<&[u8]>(..), 0);
-    while range.next_ref()?.is_some() {
-        entries += 1;
-        if cancel.load(Ordering::Relaxed) {
-            return Err(LabError::interrupted().into());
-        }
-    }
-    Ok(entries)
+/// Counts the entries of a table.
+pub(super) fn count_entries(db: &Db, table: &str, cancel: &AtomicBool) -> Result<u64> {
+    let table = db.table(table)?;
+    Ok(until_cancelled(cancel, move || table.len())??)
 }
 
 /// Returns the end of the line of `db stat` about the data file: the bytes that can be given back, if there are any.

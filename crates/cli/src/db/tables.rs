@@ -14,6 +14,7 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 use serde_json::json;
 
+use super::stat::count_entries;
 use super::{DAMAGED, compression_name, find_table, open_db, open_to_read, print};
 use crate::db_args::{DoomedTables, TableCommand};
 use crate::input::{Input, failed};
@@ -120,13 +121,18 @@ fn confirmed(action: &str, doomed: &DoomedTables, cancel: &AtomicBool) -> Result
     names.dedup();
     let tables = names.iter().map(|name| find_table(&db, name)).collect::<Result<Vec<_>>>()?;
     if !doomed.yes {
-        let of = |table: &Table| {
-            let entries = table.approximate_len::<&[u8]>(..);
-            let entries =
-                entries.map_or("entries that cannot be counted".into(), |count| format!("about {count} entries"));
-            format!("{} ({entries})", table.name())
-        };
-        let listed = tables.iter().map(of).collect::<Vec<_>>().join(", ");
+        let mut listed = Vec::new();
+        for table in &tables {
+            // Counted: an estimate is too little to agree to a loss.
+            let entries = match count_entries(&db, table.name(), cancel) {
+                Ok(1) => "1 entry".to_owned(),
+                Ok(count) => format!("{count} entries"),
+                Err(error) if cancel.load(Ordering::Relaxed) => return Err(error),
+                Err(_) => "entries that cannot be counted".to_owned(),
+            };
+            listed.push(format!("{} ({entries})", table.name()));
+        }
+        let listed = listed.join(", ");
         ask(&format!("{action} table {listed} in {}", doomed.path.display()), cancel)?;
     }
     Ok((db, tables))

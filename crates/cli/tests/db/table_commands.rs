@@ -35,7 +35,7 @@ fn tables_are_created_listed_emptied_and_dropped() {
     // Without a terminal nothing is lost unless the call says so.
     for action in ["drop", "clear"] {
         let told = said(&db_with(folder.path(), &["table", action, "shop", "stock"], b"yes\n"), 2);
-        assert!(told.contains("--yes") && told.contains("about 2 entries"), "{told}");
+        assert!(told.contains("--yes") && told.contains("stock (2 entries)"), "{told}");
     }
     assert_eq!(said(&run(&["table", "list", "shop"]), 0), listed);
     said(&run(&["table", "clear", "shop", "stock", "stock", "--yes"]), 0);

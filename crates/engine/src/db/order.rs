@@ -159,8 +159,7 @@ impl TableOrder {
     /// The errors of reading; `NotFound` when the table was dropped.
     pub(super) fn leaf_count(&self, tree: Tree) -> Result<f64> {
         let all = KeyRange { start: Vec::new(), end: None };
-        let size = self.attempt(|| tree.estimate(&self.store().latest(), &all));
-        Ok(size.map_err(|error| self.reader.tables.explain(tree, NEWEST, error))?.leaves)
+        Ok(block_on(self.reader.estimate(tree, &all))?.leaves)
     }
 
     /// Looks up where the leaves lie around some places of a table, chosen at random from `seed`. Returns the average

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use super::loader::Loader;
 use super::overflow;
+use super::pins::PinBudget;
 use super::table_counts::TableCounts;
 use super::tables::Tables;
-use super::wait::Call;
-use crate::btree::estimate::RangeSize;
+use super::wait::{Call, yield_now, yield_sometimes};
+use crate::btree::estimate::{RangeSample, RangeSize};
 use crate::btree::{self, FoundValue, KeyRange, Position, Tree};
+use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, Moment};
+use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Attempt, Pages as _, Snapshot, Store, Wait};
 
 /// Snapshots that one read takes, when they are evicted, before it reports that they are evicted faster than it reads.
@@ -133,10 +135,52 @@ impl<S: Store> Reader<S> {
         found.map_err(|error| self.tables.explain(tree, snapshot.seq(), error))
     }
 
-    /// Estimates the size of a range in the newest visible commit.
+    /// Estimates the size of a range in the newest visible commit. Missing pages of one level are read side by side.
     pub(crate) async fn estimate(&self, tree: Tree, range: &KeyRange) -> Result<RangeSize> {
-        let estimated = self.loader.attempt(|| tree.estimate(&self.loader.store().latest(), range)).await;
-        estimated.map_err(|error| self.explain_latest(tree, error))
+        let mut taken = 0;
+        loop {
+            match self.estimate_at(&self.loader.store().snapshot(), tree, range).await {
+                Err(error) if takes_another(&error, &mut taken) => {}
+                estimated => return estimated.map_err(|error| self.explain_latest(tree, error)),
+            }
+        }
+    }
+
+    async fn estimate_at(&self, snapshot: &S::Snapshot, tree: Tree, range: &KeyRange) -> Result<RangeSize> {
+        let mut sample = RangeSample::new(tree, range);
+        let (mut pins, mut missing) = (PinBudget::default(), Vec::new());
+        while !sample.wanted().is_empty() {
+            let mut budget = Budget::new();
+            {
+                let view = self.loader.store().view(snapshot);
+                while let Some(page) = sample.wanted().first().copied()
+                    && !budget.is_spent()
+                {
+                    match view.page(page) {
+                        Ok(body) => budget.spend(sample.look(&body)?),
+                        Err(Wait::Miss(_)) => break,
+                        Err(wait) => {
+                            missing.push(wait);
+                            break;
+                        }
+                    }
+                }
+                let is_missing = |page: &PageId| view.page(*page).err().filter(|wait| matches!(wait, Wait::Miss(_)));
+                if missing.is_empty() && !budget.is_spent() {
+                    missing.extend(sample.wanted().iter().filter_map(is_missing).take(self.loader.window()));
+                }
+            }
+            if budget.is_spent() {
+                drop(budget);
+                yield_now().await;
+            }
+            if !missing.is_empty() {
+                self.loader.load(&mut pins, &missing).await?;
+                missing.clear();
+            }
+        }
+        yield_sometimes().await;
+        Ok(sample.size())
     }
 
     /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use

@@ -233,8 +233,12 @@ impl Table {
         self.range::<&[u8]>(..).count_entries().await
     }
 
-    /// Estimates the number of entries in `range` from one page of each level of the tree at either end of it: exact
-    /// where both lie in one leaf, otherwise usually right by a factor of less than two. Takes as long as two `get`s.
+    /// Estimates the number of entries in `range` from a sample of its pages: at most 128 of each level of the tree, which
+    /// are read side by side where they are not in memory. Exact where the range lies in no more leaves than that.
+    /// Otherwise it is right within some 4 % as a rule (the standard deviation), in whatever order the entries were written
+    /// and removed, and within a quarter practically always. Where leaves beside each other hold very different numbers of
+    /// entries, in no order, the standard deviation is an eighth of theirs for each level that is sampled. Entries count
+    /// that have expired and were not removed yet. [`Table::len`] counts.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -243,8 +247,8 @@ impl Table {
         Ok(self.db.core.reader.estimate(self.tree, &range).await?.entries.round() as u64)
     }
 
-    /// Estimates the bytes of the leaves that hold `range`, as [`Table::approximate_len`] estimates the entries. Values
-    /// that lie outside of the leaves, and compression, are left out.
+    /// Estimates the bytes of the leaves that hold `range`, as [`Table::approximate_len`] estimates the entries; of a leaf at
+    /// either end the share that its entries in the range have. Values that lie outside of the leaves, and compression, are left out.
     ///
     /// # Errors
     /// As [`Table::get`].
