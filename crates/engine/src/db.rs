@@ -30,7 +30,7 @@ mod compression;
 mod core;
 mod deferred_free;
 mod dictionaries;
-mod disk_gate;
+mod disk_access;
 mod expiry;
 mod expiry_removal;
 mod expiry_rows;

@@ -446,7 +446,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         let _ = self.ended.set(why.clone());
         drop(self.lock());
         self.log.refuse(why);
-        // Whoever waited for these goes on to the section, which refuses.
+        // The waiters for these go on to the section, which refuses.
         self.precedence.open();
         self.turn.open();
         self.feed.end(why);

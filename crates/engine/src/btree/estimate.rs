@@ -62,7 +62,7 @@ impl<'r> RangeSample<'r> {
     /// `Corrupt` when the page is no such node.
     pub(crate) fn look(&mut self, body: &[u8]) -> Result<usize> {
         let Some(id) = self.wanted().first().copied() else { return Ok(0) };
-        let node = self.tree.open(id, &body, self.level)?;
+        let node = self.tree.open(id, body, self.level)?;
         let (start, end) = (&self.range.start, self.range.end.as_deref());
         let count = node.count();
         let steps = if node.level() == 0 {

@@ -5,7 +5,7 @@
 //!    anything. It fails with its next entry; its pages belong to no commit.
 //! 2. The threads end after the last checkpoint (`owner`). Reads are answered until then.
 //! 3. Log and pool end: every wait, and every later look at a page, fails with `Closed`.
-//! 4. The gate before the files closes ([`super::disk_gate`]), and the locks are given back.
+//! 4. The access to the files ends ([`super::disk_access`]), and the locks are given back.
 //!
 //! Kept true by: no step waits for a handle to be dropped, for a future to be polled, or for a caller's code.
 

@@ -14,7 +14,7 @@ use super::closing;
 use super::core::Core;
 use super::deferred_free::FreeingThread;
 use super::dictionaries::{self, DictionaryTrainer};
-use super::disk_gate::DiskGate;
+use super::disk_access::DiskAccess;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use super::owner::{Memory, OpenLocks, Owner, OwnerHandle, Threads, Upkeep};
@@ -181,11 +181,11 @@ fn put_together(
     locks: Option<Locks>,
 ) -> Result<Db> {
     settings.check()?;
-    let (opening, begun, gate) = (events::open(), Instant::now(), Arc::new(DiskGate::default()));
+    let (opening, begun, access) = (events::open(), Instant::now(), Arc::new(DiskAccess::default()));
     // Declared first, so that it is dropped last, should anything go wrong.
     let open_locks;
     let OpenedParts { pool, log, cache_bytes, base, records, checkpointer, disk, repairs, locks } =
-        recovery::open(&gate.before(directory), settings, purpose, locks)?;
+        recovery::open(&access.before(directory), settings, purpose, locks)?;
     open_locks = OpenLocks::new(locks);
     let (store, log) = (Arc::new(pool.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
@@ -299,7 +299,7 @@ fn put_together(
     let memory = Memory { cache_bytes: settings.cache_bytes as u64, spent_bytes: recovery::spent_bytes(cache_bytes) };
     let parts = (checkpointer, disk, pool, core.log.clone());
     let upkeep = Upkeep { shrinker, repacker, trainer, table_order, expiry };
-    let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, (open_locks, gate)));
+    let owner = Arc::new(Owner::new(parts, upkeep, repairs, memory, threads, (open_locks, access)));
     if without_threads {
         owner.free_dropped(&core.dropped);
     }

@@ -18,7 +18,7 @@ use super::close::Closing;
 use super::closing::{Keep, Opening};
 use super::deferred_free::{DroppedTables, FreeingThread};
 use super::dictionaries::DictionaryTrainer;
-use super::disk_gate::DiskGate;
+use super::disk_access::DiskAccess;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use crate::background;
@@ -58,8 +58,8 @@ pub(super) struct Owner {
     freeing: Mutex<()>,
     /// None once the database is closed.
     locks: Mutex<Option<OpenLocks>>,
-    /// The gate before all files of the database.
-    gate: Arc<DiskGate>,
+    /// The access of the database to all of its files.
+    access: Arc<DiskAccess>,
     closing: Closing,
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
     process: u32,
@@ -158,7 +158,7 @@ impl Owner {
         repairs: Vec<String>,
         memory: Memory,
         threads: Option<Threads>,
-        (locks, gate): (OpenLocks, Arc<DiskGate>),
+        (locks, access): (OpenLocks, Arc<DiskAccess>),
     ) -> Self {
         let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
         let Upkeep { shrinker, repacker, trainer, table_order, expiry } = upkeep;
@@ -178,7 +178,7 @@ impl Owner {
             threads,
             freeing,
             locks,
-            gate,
+            access,
             closing,
             process,
             log,
@@ -271,7 +271,7 @@ impl Owner {
         // Waits for a checkpoint under way; a later one finds that the log has ended.
         self.checkpointer.sequence();
         self.pool.end(why);
-        self.gate.close();
+        self.access.close();
         let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(locks);
         saved

@@ -231,7 +231,7 @@ fn closing_waits_for_no_code_of_the_callers() {
     assert!(db.verify().unwrap().is_clean());
 }
 
-/// A future that nobody polls must not hold the closing up; polled later, it tells the truth.
+/// A future that no thread polls must not hold the closing up; polled later, it tells the truth.
 #[test]
 fn calls_whose_futures_are_not_polled_do_not_hold_up_the_closing() {
     let folder = tempfile::tempdir().unwrap();

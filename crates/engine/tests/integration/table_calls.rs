@@ -196,6 +196,9 @@ fn a_scan_goes_on_after_any_key_in_either_direction() {
     assert!(seen.into_iter().eq(model));
 }
 
+/// The value of an entry by its number.
+type ValueOf<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+
 /// Compares the estimates of a table with what is there: those of the whole table, and of some ranges.
 fn check_estimates(table: &Table, what: &str) {
     let keys: Vec<Vec<u8>> = table.iter().map(|entry| entry.unwrap().0).collect();
@@ -246,8 +249,7 @@ fn estimates_are_exact_in_a_few_leaves_and_within_a_quarter_beyond_whatever_the_
     // Every length from one that fills a leaf with few entries to one with many, in parts of the table and mixed.
     let by_place = |number: u32| vec![7; if number < COUNT / 2 { 2 } else { 90 }];
     let mixed = |number: u32| vec![7; (number.wrapping_mul(2_654_435_761) >> 25) as usize];
-    let value_of: [(&str, &dyn Fn(u32) -> Vec<u8>); 3] =
-        [("short", &short), ("by place", &by_place), ("mixed", &mixed)];
+    let value_of: [(&str, ValueOf<'_>); 3] = [("short", &short), ("by place", &by_place), ("mixed", &mixed)];
     for (order, numbers) in [("ascending", &ascending), ("descending", &descending), ("shuffled", &shuffled)] {
         for (values, value) in value_of {
             let what = format!("{order} {values}");

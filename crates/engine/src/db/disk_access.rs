@@ -1,10 +1,10 @@
-//! A gate between a database and its files. Closing the database closes the gate: from then on no operation reaches the
+//! The access between a database and its files. Closing the database ends it: from then on no operation reaches the
 //! files, whatever the threads that still have handles are doing.
 //!
 //! Kept true by:
-//! 1. Flag and count are one number: an operation is counted before the gate closes, or refused.
+//! 1. Flag and count are one number: an operation is counted before the access ends, or refused.
 //! 2. Changes in a queue, and operations that their thread waits for, are counted until they have ended, and
-//!    [`DiskGate::close`] waits for them. They wait for the device alone.
+//!    [`DiskAccess::close`] waits for them. They wait for the device alone.
 //! 3. Reads in a queue are not counted: no waiter of the pool is left to take what they bring.
 
 use std::os::fd::BorrowedFd;
@@ -15,12 +15,12 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Directory, Disk, DiskInfo, FileLock, Queue, QueueOptions, RefusedOp};
 use nofault_io::error::{Error, ErrorKind, Result};
 
-/// The bit of the count that says that the gate is closed.
+/// The bit of the count that says that the access has ended.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// The gate of one database.
+/// The access of one database to its files.
 #[derive(Debug, Default)]
-pub(super) struct DiskGate {
+pub(super) struct DiskAccess {
     /// Number of operations under way, with the bit `CLOSED`.
     under_way: AtomicUsize,
     /// Locked to wait for the last operation, and to tell of it.
@@ -28,10 +28,10 @@ pub(super) struct DiskGate {
     ended: Condvar,
 }
 
-impl DiskGate {
-    /// Returns the directory with this gate before it.
+impl DiskAccess {
+    /// Returns a directory whose files are reached through this access.
     pub(super) fn before(self: &Arc<Self>, directory: &Arc<dyn Directory>) -> Arc<dyn Directory> {
-        Arc::new(GatedDirectory { below: Arc::clone(directory), gate: Arc::clone(self) })
+        Arc::new(CheckedDirectory { below: Arc::clone(directory), access: Arc::clone(self) })
     }
 
     /// Refuses all operations from now on, and waits for those under way. Blocks.
@@ -50,7 +50,7 @@ impl DiskGate {
     /// Counts an operation that begins.
     ///
     /// # Errors
-    /// `Stopped` when the gate is closed.
+    /// `Stopped` when the access has ended.
     fn begin(&self) -> Result<()> {
         if self.under_way.fetch_add(1, Ordering::SeqCst) & CLOSED == 0 {
             return Ok(());
@@ -70,7 +70,7 @@ impl DiskGate {
 
     /// Carries out `work` as one operation.
     fn pass<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let mut passing = Counted { gate: self, count: 0 };
+        let mut passing = OperationCount { access: self, count: 0 };
         passing.begin()?;
         work()
     }
@@ -85,20 +85,20 @@ fn closed() -> Error {
 }
 
 /// Operations under way, which end at the latest when this is dropped.
-struct Counted<G: AsRef<DiskGate>> {
-    gate: G,
+struct OperationCount<G: AsRef<DiskAccess>> {
+    access: G,
     count: usize,
 }
 
-impl AsRef<Self> for DiskGate {
+impl AsRef<Self> for DiskAccess {
     fn as_ref(&self) -> &Self {
         self
     }
 }
 
-impl<G: AsRef<DiskGate>> Counted<G> {
+impl<G: AsRef<DiskAccess>> OperationCount<G> {
     fn begin(&mut self) -> Result<()> {
-        self.gate.as_ref().begin()?;
+        self.access.as_ref().begin()?;
         self.count += 1;
         Ok(())
     }
@@ -106,44 +106,44 @@ impl<G: AsRef<DiskGate>> Counted<G> {
     fn end(&mut self, count: usize) {
         let count = count.min(self.count);
         self.count -= count;
-        self.gate.as_ref().end(count);
+        self.access.as_ref().end(count);
     }
 }
 
-impl<G: AsRef<DiskGate>> Drop for Counted<G> {
+impl<G: AsRef<DiskAccess>> Drop for OperationCount<G> {
     fn drop(&mut self) {
         self.end(self.count);
     }
 }
 
-/// A directory whose disks are behind the gate.
+/// A directory whose disks are reached through the access.
 #[derive(Debug)]
-struct GatedDirectory {
+struct CheckedDirectory {
     below: Arc<dyn Directory>,
-    gate: Arc<DiskGate>,
+    access: Arc<DiskAccess>,
 }
 
-impl GatedDirectory {
-    fn gated(&self, disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
-        Arc::new(GatedDisk { disk, gate: Arc::clone(&self.gate) })
+impl CheckedDirectory {
+    fn checked(&self, disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
+        Arc::new(CheckedDisk { disk, access: Arc::clone(&self.access) })
     }
 }
 
-impl Directory for GatedDirectory {
+impl Directory for CheckedDirectory {
     fn create(&self, name: &str) -> Result<Arc<dyn Disk>> {
-        self.gate.pass(|| self.below.create(name)).map(|disk| self.gated(disk))
+        self.access.pass(|| self.below.create(name)).map(|disk| self.checked(disk))
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Disk>> {
-        self.below.open(name).map(|disk| self.gated(disk))
+        self.below.open(name).map(|disk| self.checked(disk))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.gate.pass(|| self.below.rename(from, to))
+        self.access.pass(|| self.below.rename(from, to))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.gate.pass(|| self.below.remove(name))
+        self.access.pass(|| self.below.remove(name))
     }
 
     fn list(&self) -> Result<Vec<String>> {
@@ -151,11 +151,11 @@ impl Directory for GatedDirectory {
     }
 
     fn sync(&self) -> Result<()> {
-        self.gate.pass(|| self.below.sync())
+        self.access.pass(|| self.below.sync())
     }
 
     fn write_text(&self, name: &str, text: &str) -> Result<()> {
-        self.gate.pass(|| self.below.write_text(name, text))
+        self.access.pass(|| self.below.write_text(name, text))
     }
 
     fn read_text(&self, name: &str) -> Result<Vec<u8>> {
@@ -171,14 +171,14 @@ impl Directory for GatedDirectory {
     }
 }
 
-/// A disk behind the gate.
+/// A disk that is reached through the access.
 #[derive(Debug)]
-struct GatedDisk {
+struct CheckedDisk {
     disk: Arc<dyn Disk>,
-    gate: Arc<DiskGate>,
+    access: Arc<DiskAccess>,
 }
 
-impl Disk for GatedDisk {
+impl Disk for CheckedDisk {
     fn info(&self) -> DiskInfo {
         self.disk.info()
     }
@@ -192,16 +192,16 @@ impl Disk for GatedDisk {
     }
 
     fn truncate(&self, len_bytes: u64) -> Result<()> {
-        self.gate.pass(|| self.disk.truncate(len_bytes))
+        self.access.pass(|| self.disk.truncate(len_bytes))
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
-        let (queue, gate) = (self.disk.queue(options)?, Arc::clone(&self.gate));
-        Ok(Box::new(GatedQueue { queue, changes: Counted { gate, count: 0 } }))
+        let (queue, access) = (self.disk.queue(options)?, Arc::clone(&self.access));
+        Ok(Box::new(CheckedQueue { queue, changes: OperationCount { access, count: 0 } }))
     }
 
     fn perform(&self, op: Op) -> Result<Completion> {
-        let mut passing = Counted { gate: &*self.gate, count: 0 };
+        let mut passing = OperationCount { access: &*self.access, count: 0 };
         match passing.begin() {
             Ok(()) => self.disk.perform(op),
             Err(error) => Ok(Completion { op, result: Err(error) }),
@@ -209,24 +209,24 @@ impl Disk for GatedDisk {
     }
 }
 
-/// A queue of a disk behind the gate.
-struct GatedQueue {
+/// A queue of a disk that is reached through the access.
+struct CheckedQueue {
     queue: Box<dyn Queue>,
     /// The changes in flight. Declared last: a queue that is dropped has ended them.
-    changes: Counted<Arc<DiskGate>>,
+    changes: OperationCount<Arc<DiskAccess>>,
 }
 
 fn is_change(op: &Op) -> bool {
     !matches!(op.kind, OpKind::Read(_))
 }
 
-impl GatedQueue {
+impl CheckedQueue {
     /// Counts an operation that is about to begin, if it changes the disk.
     fn begin(&mut self, op: &Op) -> Result<()> {
         if is_change(op) {
             return self.changes.begin();
         }
-        if self.changes.gate.is_closed() { Err(closed()) } else { Ok(()) }
+        if self.changes.access.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
     fn end(&mut self, done: &[Completion]) {
@@ -234,7 +234,7 @@ impl GatedQueue {
     }
 }
 
-impl Queue for GatedQueue {
+impl Queue for CheckedQueue {
     fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
         if let Err(error) = self.begin(&op) {
             return Err(RefusedOp { op, error });
@@ -289,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_lets_no_operation_through() {
-        let gate = Arc::new(DiskGate::default());
+    fn an_access_that_has_ended_lets_no_operation_through() {
+        let access = Arc::new(DiskAccess::default());
         let below: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
-        let directory = gate.before(&below);
+        let directory = access.before(&below);
         let disk = directory.create("file").unwrap();
         disk.perform(op(OpKind::write(bytes(), true))).unwrap().result.unwrap();
         let mut queue = disk.queue(&QueueOptions::default()).unwrap();
-        gate.close();
+        access.close();
         let kinds = || [OpKind::Read(bytes()), OpKind::write(bytes(), false), OpKind::Sync];
         for kind in kinds() {
             assert_eq!(disk.perform(op(kind)).unwrap().result.unwrap_err().kind(), ErrorKind::Stopped);
@@ -316,19 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn closing_the_gate_waits_for_a_change_in_a_queue_and_not_for_a_read() {
-        let gate = Arc::new(DiskGate::default());
+    fn ending_the_access_waits_for_a_change_in_a_queue_and_not_for_a_read() {
+        let access = Arc::new(DiskAccess::default());
         let below: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
-        let disk = gate.before(&below).create("file").unwrap();
+        let disk = access.before(&below).create("file").unwrap();
         disk.perform(op(OpKind::write(bytes(), true))).unwrap().result.unwrap();
         let mut queue = disk.queue(&QueueOptions::default()).unwrap();
         queue.push(op(OpKind::Read(bytes()))).unwrap();
-        assert_eq!(gate.under_way.load(Ordering::SeqCst), 0);
+        assert_eq!(access.under_way.load(Ordering::SeqCst), 0);
         queue.push(op(OpKind::write(bytes(), true))).unwrap();
-        assert_eq!(gate.under_way.load(Ordering::SeqCst), 1);
+        assert_eq!(access.under_way.load(Ordering::SeqCst), 1);
         std::thread::scope(|scope| {
-            let closing = scope.spawn(|| gate.close());
-            while !gate.is_closed() {
+            let closing = scope.spawn(|| access.close());
+            while !access.is_closed() {
                 std::thread::yield_now();
             }
             assert!(!closing.is_finished(), "a write is in flight");
@@ -339,11 +339,11 @@ mod tests {
             assert!(done.iter().all(|done| done.result.is_ok()));
         });
         // Of a queue that is dropped none is in flight.
-        let gate = Arc::new(DiskGate::default());
-        let disk = gate.before(&below).open("file").unwrap();
+        let access = Arc::new(DiskAccess::default());
+        let disk = access.before(&below).open("file").unwrap();
         let mut queue = disk.queue(&QueueOptions::default()).unwrap();
         queue.push(op(OpKind::write(bytes(), true))).unwrap();
         drop(queue);
-        gate.close();
+        access.close();
     }
 }
