@@ -7,7 +7,6 @@ mod bench;
 mod codec;
 mod entries;
 mod meter;
-mod new_database;
 mod salvage;
 mod stat;
 mod tables;
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nofault::blocking::{Db, Table};
+use nofault::blocking::{Db, Table, UnfinishedDb};
 use nofault::db::{Compaction, Pace};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
@@ -30,7 +29,6 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
 
 pub(crate) use self::meter::Meter;
-use self::new_database::NewDatabase;
 use self::stat::stat;
 use self::transfer::{Dump, Load};
 use crate::db_args::{DbArguments, DbCommand, ReadingArguments, TableCompression};
@@ -155,15 +153,10 @@ fn find_table(db: &Db, name: &str) -> Result<Table> {
 }
 
 fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitCode> {
-    let new = NewDatabase::at(path);
-    let db = Db::create(path, settings).inspect_err(|error| new.remove_after(error))?;
+    let new = UnfinishedDb::create(path, settings)?;
     let tables = if tables.is_empty() { vec!["main".to_owned()] } else { tables };
-    if let Some(error) = tables.iter().find_map(|name| db.create_table(name).err()) {
-        // Closing would only write what is removed next; whether it works does not matter.
-        let _ = db.close();
-        new.remove();
-        return Err(error.into());
-    }
+    tables.iter().try_for_each(|name| new.db().create_table(name).map(drop))?;
+    new.finish()?;
     log(&format!("created {} with {}", path.display(), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
@@ -172,18 +165,14 @@ fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitC
 fn load_new(load: &Load<'_>, path: &Path, settings: &Settings, cancel: &AtomicBool) -> Result<ExitCode> {
     // A wrong name of the input is reported before anything is created.
     load.check_input()?;
-    let new = NewDatabase::at(path);
-    let db = Db::create(path, settings).inspect_err(|error| new.remove_after(error))?;
-    let loaded = load.run(&db, cancel);
-    match loaded {
+    let new = UnfinishedDb::create(path, settings)?;
+    match load.run(new.db(), cancel) {
         Ok(code) => {
-            db.close().inspect_err(|_| new.remove())?;
+            new.finish()?;
             Ok(code)
         }
         Err(error) => {
-            // Closing would only write what is removed next; whether it works does not matter.
-            let _ = db.close();
-            new.remove();
+            drop(new);
             log(&format!("nofault: {}: nothing was loaded, and the new database is removed", path.display()));
             Err(error)
         }

@@ -32,6 +32,7 @@ mod table;
 mod tail;
 mod transaction;
 mod typed_table;
+mod unfinished;
 mod views;
 mod watch;
 
@@ -46,6 +47,7 @@ pub use self::table::Table;
 pub use self::tail::{ChangeApplier, Tail};
 pub use self::transaction::{Transaction, TransactionRange};
 pub use self::typed_table::{TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange};
+pub use self::unfinished::UnfinishedDb;
 pub use self::views::{Range, Snapshot};
 pub use self::watch::Watch;
 use crate::db::{self, Batch, ReaderInfo, Stats, TableList, TransactOptions};

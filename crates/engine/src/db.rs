@@ -72,6 +72,7 @@ mod thread;
 mod transaction;
 mod transaction_handle;
 mod typed_table;
+mod unfinished;
 pub(crate) mod verify;
 mod views;
 mod wait;
@@ -118,6 +119,7 @@ pub(crate) use self::typed_table::{EntryReader, byte_bounds, entry_bytes, read_v
 pub use self::typed_table::{
     TypedBatch, TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange,
 };
+pub use self::unfinished::UnfinishedDb;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot};
 pub use self::watch::{Change, Watch, WatchEvent};

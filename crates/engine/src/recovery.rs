@@ -3,8 +3,8 @@
 //! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under
 //! temporary names (`names`); the rename to `data` turns the folder into a database, after everything in it, and its
 //! log, is durable. So a power cut leaves a database or none, never one that cannot be opened. Opening never creates:
-//! an empty file is an error. A copy of another database is a database only when it is complete: until then its data
-//! file has a temporary name ([`finish_copy`]).
+//! an empty file is an error. A database that is filled at its creation is one only when it is complete: until then its
+//! data file has a temporary name ([`finish`]).
 //!
 //! The data file is locked before it has its name, and before it is read; the name of the holder is written only when
 //! the folder is known to hold a database.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
-use self::names::{COPY, DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, READERS, STRIPES};
+use self::names::{DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, READERS, STRIPES, UNFINISHED};
 use crate::blocks::{BlockReader, read_once};
 use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions, SCAN_BYTES_MIN};
 use crate::checkpoint::Checkpointer;
@@ -55,8 +55,8 @@ const NODES_AT_A_TIME: usize = 64;
 pub(crate) enum Purpose {
     /// A database to be used: it is complete as soon as it has been created.
     Use,
-    /// A copy to be filled with the content of another database; it becomes a database by [`finish_copy`].
-    Copy,
+    /// A database to be filled, which is nothing until [`finish`] makes it a database.
+    Fill,
     /// A database that is only read, in a directory that keeps what opening writes. Where another process may write to its
     /// files meanwhile, `registered` is the sequence of the checkpoint that this one has registered to read.
     Read { registered: Option<u64> },
@@ -67,7 +67,7 @@ impl Purpose {
     fn data_name(self) -> &'static str {
         match self {
             Self::Use | Self::Read { .. } => DATA,
-            Self::Copy => COPY,
+            Self::Fill => UNFINISHED,
         }
     }
 
@@ -79,7 +79,7 @@ impl Purpose {
     /// Returns the purpose for which its log is opened.
     fn of_log(self) -> LogPurpose {
         match self {
-            Self::Use | Self::Copy => LogPurpose::Write,
+            Self::Use | Self::Fill => LogPurpose::Write,
             Self::Read { registered: None } => LogPurpose::Read,
             Self::Read { registered: Some(_) } => LogPurpose::ReadBesideWriter,
         }
@@ -204,27 +204,25 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     Ok(Locks { _signed: signed, files })
 }
 
-/// Makes a database of a copy: everything in it is durable, and no process has it open any more.
+/// Makes a database of one that was filled: everything in it is durable, and no process has it open any more.
 ///
 /// # Errors
-/// `Busy` when another process has it open all the same; the error of the system: the copy may be a database then, or
-/// not.
-pub(crate) fn finish_copy(directory: &dyn Directory) -> Result<()> {
-    let failed = |error| Error::from_io("name the data file of a copy", error);
-    let _lock = directory.lock(COPY, LOCK).map_err(failed)?;
-    directory.rename(COPY, DATA).map_err(failed)?;
-    directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error))
+/// `Busy` when another process has it open all the same; the error of the system: it may be a database then, or not.
+pub(crate) fn finish(directory: &dyn Directory) -> Result<()> {
+    let failed = |error| Error::from_io("name the data file of a database that was filled", error);
+    let _lock = directory.lock(UNFINISHED, LOCK).map_err(failed)?;
+    directory.rename(UNFINISHED, DATA).map_err(failed)?;
+    directory.sync().map_err(|error| Error::from_io("sync the folder of a database that was filled", error))
 }
 
-/// Removes the files of an unfinished copy, as far as that is possible.
-pub(crate) fn remove_copy(directory: &dyn Directory) {
+/// Removes the files of a database that was not finished, as far as that is possible.
+pub(crate) fn remove_unfinished(directory: &dyn Directory) {
     if matches!(names::contents_of(directory), Ok(names::Contents::Database)) {
-        // The copy has its final name already; without that name the other files are recognised as those of an
-        // unfinished copy.
-        let _ = directory.rename(DATA, COPY);
+        // It has its final name already; without that name the other files are recognised as unfinished.
+        let _ = directory.rename(DATA, UNFINISHED);
     }
     let _ = names::remove_unfinished(directory)
-        .and_then(|()| directory.sync().map_err(|error| Error::from_io("sync the folder of a copy", error)));
+        .and_then(|()| directory.sync().map_err(|error| Error::from_io("sync the folder of a database", error)));
 }
 
 /// Opens the database in a folder: the one that was created with `locks`, or another one.

@@ -31,7 +31,7 @@ use self::page_map::{PageMap, Shape, no_superblock};
 use self::source::Source;
 use self::survey::{NamedTable, Survey, read_catalog};
 use self::values::PageReader;
-use crate::blocking::Db;
+use crate::blocking::UnfinishedDb;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{CommitSeq, PageId, TableId};
 use crate::settings::Settings;
@@ -122,7 +122,7 @@ pub struct SalvageReport {
     pub history_cut: Option<String>,
     /// Number of commits that were replayed from the log.
     pub commits_replayed: u64,
-    /// Whether the caller stopped the work. The new database is of no use then.
+    /// Whether the caller stopped the work. There is no new database then.
     pub was_stopped: bool,
 }
 
@@ -220,7 +220,8 @@ impl Watch<'_> {
 
 /// Salvages the database in the folder `source` into a new database in the folder `dest`. Blocks, for as long as reading
 /// every page twice takes. `source` stays as it is, byte for byte, and works on media that cannot be written; no other
-/// process can open it meanwhile. `go_on` gets the progress and returns whether to go on.
+/// process can open it meanwhile. `go_on` gets the progress and returns whether to go on. The new database is nothing until all
+/// of it is there ([`UnfinishedDb`](crate::db::UnfinishedDb)).
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -244,7 +245,7 @@ impl Watch<'_> {
 /// # Errors
 /// `NotFound` when there is no data file in `source`, `Busy` when a process has it open, `Unsupported` when it was written by
 /// a later version; `Corrupt` when not even two whole pages were found. `AlreadyExists` or `InvalidCall` when there is
-/// something in `dest` already, `NoSpace` and other errors of writing it: what is there then is of no use.
+/// something in `dest` already, `NoSpace` and other errors of writing it: then there is no new database.
 pub fn salvage(
     source: impl AsRef<Path>,
     dest: impl AsRef<Path>,
@@ -257,7 +258,7 @@ pub fn salvage(
     let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
     let create = |page_bytes| {
         let settings = Settings { page_bytes, ..options.settings.clone() };
-        Db::create(dest, &settings)
+        UnfinishedDb::create(dest, &settings)
     };
     run(&files, create, options.include_unsure, &mut watch)
 }
@@ -277,7 +278,7 @@ fn refuse_inside(source: &Path, dest: &Path) -> Result<()> {
 /// Salvages `source` into the database that `create` makes for pages of the size that it is given.
 fn run(
     source: &Source,
-    create: impl FnOnce(usize) -> Result<Db>,
+    create: impl FnOnce(usize) -> Result<UnfinishedDb>,
     include_unsure: bool,
     watch: &mut Watch<'_>,
 ) -> Result<SalvageReport> {
@@ -315,8 +316,8 @@ fn run(
     report.damage.extend(survey.unreadable.values().map(ToString::to_string));
     report.lost_names = survey.gaps(&reader, CATALOG.table).iter().map(|(from, _)| lost_names(from, &survey)).collect();
     report.lost_names.extend(catalog.problems.iter().map(ToString::to_string));
-    let db = create(shape.page_bytes)?;
-    let mut filler = Filler { db: &db, include_unsure, filled: HashMap::new(), left_out: catalog.dropped.clone() };
+    let new = create(shape.page_bytes)?;
+    let mut filler = Filler { db: new.db(), include_unsure, filled: HashMap::new(), left_out: catalog.dropped.clone() };
     watch.begin(SalvageStep::Fill, None);
     let mut targets: BTreeMap<TableId, Option<&NamedTable>> = survey
         .leaves
@@ -340,7 +341,9 @@ fn run(
         Err(Ending::Failed(error)) => return Err(error),
     }
     filler.report(&mut report)?;
-    db.close()?;
+    if !report.was_stopped {
+        new.finish()?;
+    }
     Ok(report)
 }
 

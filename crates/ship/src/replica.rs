@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nofault::db::UnfinishedDb;
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Db, Snapshot, Table};
 use object_store::{ObjectStore, UpdateVersion};
@@ -404,10 +405,12 @@ impl Follower {
         self.home.remove_others()?;
         let number = self.home.unused()?;
         let settings = Settings { page_bytes: base.page_bytes as usize, ..self.settings.clone() };
-        let db = Db::create(self.home.path(number), &settings).await?;
-        let applier = fill_bases(&self.remote, bases, &db).await?;
+        let new = UnfinishedDb::create(self.home.path(number), &settings).await?;
+        let applier = fill_bases(&self.remote, bases, new.db()).await?;
         let reached = Progress { epoch: EpochName::of(epoch), commit: base.commit, time_ms: base.time_ms };
-        let copy = Copy::begin(db, applier, reached).await?;
+        drop(Copy::begin(new.db().clone(), applier, reached).await?);
+        new.finish().await?;
+        let copy = self.open(number).await?;
         self.home.switch_to(number)?;
         Ok(copy)
     }

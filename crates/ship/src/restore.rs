@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use nofault::db::{Change, ChangeApplier};
+use nofault::db::{Change, ChangeApplier, UnfinishedDb};
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Db, TableId};
 use object_store::ObjectStore;
@@ -121,12 +121,10 @@ pub async fn restore_with_progress(
         std::fs::remove_dir_all(&unfinished).map_err(failed)?;
     }
     let settings = Settings { page_bytes, ..settings.clone() };
-    let db = Db::create(&unfinished, &settings).await?;
+    let new = UnfinishedDb::create(&unfinished, &settings).await?;
     let removal = Removal(Some(unfinished.clone()));
-    let restored = restore_from(&remote, &manifest, point, &db, &mut progress).await;
-    let closed = db.close().await;
-    let restored = restored?;
-    closed?;
+    let restored = restore_from(&remote, &manifest, point, new.db(), &mut progress).await?;
+    new.finish().await?;
     std::fs::rename(&unfinished, folder).map_err(failed)?;
     removal.disarm();
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -152,8 +150,9 @@ impl Drop for Removal {
     }
 }
 
-/// Restores into a database that the caller has created and that has no tables. Everything is durable when it returns. If it fails the database
-/// has a part of the content: throw it away.
+/// Restores into a database that the caller has created and that has no tables. Everything is durable when it returns, each table for itself;
+/// into an [`UnfinishedDb`] it is faster where there are many, and durable with its end. If it fails the database has a part of the content: throw
+/// it away.
 ///
 /// # Errors
 /// As [`restore`]; `AlreadyExists` when the database has tables.

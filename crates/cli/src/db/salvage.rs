@@ -13,14 +13,13 @@ use nofault_lab::error::LabError;
 use nofault_lab::format;
 use serde_json::json;
 
-use super::new_database::NewDatabase;
 use super::{DAMAGED, codec, print};
 use crate::output::log;
 
 /// Losses of one kind that are printed; `--json` has all of them.
 const PRINTED_MAX: usize = 100;
 
-/// Salvages the database in `source` into `dest`. The new database is removed when the work fails or is stopped.
+/// Salvages the database in `source` into `dest`. There is no new database when the work fails or is stopped.
 pub(super) fn salvage(
     source: &Path,
     dest: &Path,
@@ -30,24 +29,16 @@ pub(super) fn salvage(
 ) -> Result<ExitCode> {
     let mut options = SalvageOptions::new(settings);
     options.include_unsure = include_unsure;
-    let new = NewDatabase::at(dest);
     let mut shown = Shown::new(quiet);
     let outcome = salvage_into(source, dest, &options, |progress| {
         shown.show(progress);
         !cancel.load(Ordering::Relaxed)
     });
     shown.bar.finish_and_clear();
-    let found = match outcome {
-        Ok(found) if !found.was_stopped => found,
-        Ok(_) => {
-            new.remove();
-            return Err(LabError::interrupted().into());
-        }
-        Err(error) => {
-            new.remove_after(&error);
-            return Err(error.into());
-        }
-    };
+    let found = outcome?;
+    if found.was_stopped {
+        return Err(LabError::interrupted().into());
+    }
     if json {
         print_json(&found)?
     } else {

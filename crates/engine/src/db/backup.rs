@@ -1,21 +1,13 @@
-//! Copies a database into a new one, table by table.
-//!
-//! An unfinished copy would be a sound database with a part of the content: worse than none. So the copy gets the names
-//! of a database only when all of it is there and durable (`recovery::finish_copy`); an interruption before that leaves
-//! nothing that `open` takes for a database.
+//! Copies a database into a new one, table by table. The copy is nothing until all of it is there (`unfinished`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nofault_io::disk::Directory;
-
-use super::open::NewDirectory;
-use super::{Db, Snapshot, compression, open, table_types};
+use super::{Db, Snapshot, UnfinishedDb, compression, table_types};
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Moment;
 use crate::recovery::names::{DATA, LOG, is_part};
-use crate::recovery::{self, Purpose};
 use crate::settings::Settings;
 
 /// Memory of the pool that writes a backup, in bytes.
@@ -72,9 +64,7 @@ pub(super) fn backup(db: &Db, path: &Path) -> Result<()> {
         log_bytes: LOG_BYTES,
         ..Settings::with_small_pages()
     };
-    // `_signed` is held until the copy has its name, or is removed.
-    let NewDirectory { directory, signed: _signed, .. } = open::new_directory(path, &settings)?;
-    copy(&snapshot, &directory, &settings)
+    copy(&snapshot, UnfinishedDb::create_at(path, &settings)?)
 }
 
 /// Takes a snapshot that is never evicted: finishing a backup is worth the old pages that it keeps.
@@ -82,14 +72,9 @@ fn essential_snapshot(db: &Db) -> Snapshot {
     Snapshot { db: db.clone(), pages: Arc::new(db.core.store.essential_snapshot()) }
 }
 
-fn copy(snapshot: &Snapshot, directory: &Arc<dyn Directory>, settings: &Settings) -> Result<()> {
-    let copy = open::create_in(directory, settings, Purpose::Copy, None, None)?;
-    let copied = copy_tables(snapshot, &copy);
-    // Closed before the copy becomes a database, so that nothing writes to it afterwards. All copied entries are
-    // durable, as every step was.
-    drop(copy);
-    let finished = copied.and_then(|()| recovery::finish_copy(&**directory));
-    finished.inspect_err(|_| recovery::remove_copy(&**directory))
+fn copy(snapshot: &Snapshot, into: UnfinishedDb) -> Result<()> {
+    copy_tables(snapshot, into.db())?;
+    into.finish_now()
 }
 
 fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
@@ -112,11 +97,12 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
+    use nofault_io::disk::Directory;
+    use nofault_sim::{Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::recovery::names::COPY;
+    use crate::recovery::names::UNFINISHED;
 
     const ENOSPC: i32 = 28;
 
@@ -154,7 +140,7 @@ mod tests {
 
     fn copy_of(db: &Db, world: &SimWorld) -> Result<()> {
         let directory: Arc<dyn Directory> = world.directory();
-        copy(&essential_snapshot(db), &directory, &settings())
+        copy(&essential_snapshot(db), UnfinishedDb::create_in(&directory, &settings())?)
     }
 
     #[test]
@@ -196,12 +182,31 @@ mod tests {
     }
 
     #[test]
+    fn the_durable_writes_of_a_backup_do_not_grow_with_the_tables() {
+        let steps = |tables: u32| {
+            let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::calm()).directory();
+            let db = Db::create_in(&directory, &Settings { seed: None, ..settings() }).unwrap();
+            for number in 0..tables {
+                block_on(block_on(db.create_table(&format!("{number}"))).unwrap().put("k", "v")).unwrap();
+            }
+            let world = SimWorld::new(4, SimOptions::calm());
+            copy_of(&db, &world).unwrap();
+            let SimStats { durable_write_count, sync_count, directory_sync_count, .. } = world.stats();
+            (durable_write_count, sync_count, directory_sync_count)
+        };
+        assert_eq!(steps(2), steps(60));
+    }
+
+    #[test]
     fn a_backup_that_fails_leaves_nothing_behind() {
         let db = source();
         let mut failed = 0;
-        for (call, name) in
-            [(Call::Write, COPY), (Call::Rename, COPY), (Call::Write, "log.nofault-new"), (Call::SyncDirectory, "")]
-        {
+        for (call, name) in [
+            (Call::Write, UNFINISHED),
+            (Call::Rename, UNFINISHED),
+            (Call::Write, "log.nofault-new"),
+            (Call::SyncDirectory, ""),
+        ] {
             for after in 0..4 {
                 let world = SimWorld::new(4, SimOptions::calm());
                 let fault = Fault::new(call, Effect::Errno(ENOSPC)).after(after);

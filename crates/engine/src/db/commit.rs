@@ -135,11 +135,12 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         }
     }
 
-    async fn commit_sized(self: &Arc<Self>, commit: Commit, size: Size) -> CommitResult<()> {
+    async fn commit_sized(self: &Arc<Self>, mut commit: Commit, size: Size) -> CommitResult<()> {
         self.pages.commits.check_open()?;
         if commit.ops.is_empty() {
             return Ok(());
         }
+        commit.durability = self.waits.granted(commit.durability);
         self.loads.refuse_inside()?;
         self.changes.add(commit.ops.iter().filter_map(|op| match op {
             Op::Put { tree, .. } | Op::Delete { tree, .. } => Some((*tree, 1)),

@@ -1,5 +1,6 @@
 //! The waits of commits for the log: until a record is durable, until the log states that it is, until the log has free space.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -22,11 +23,28 @@ pub(crate) struct LogWaits<S: Store, L: CommitLog> {
     commits: Arc<Commits<S, L>>,
     /// The function that frees log space, in a database without background threads. It blocks.
     make_space: OnceLock<MakeLogSpace>,
+    /// Set in a database that is nothing until it is finished: its end alone is durable.
+    is_unfinished: AtomicBool,
 }
 
 impl<S: Store, L: CommitLog> LogWaits<S, L> {
     pub(super) fn new(log: Arc<L>, commits: Arc<Commits<S, L>>) -> Self {
-        Self { log, commits, make_space: OnceLock::new() }
+        Self { log, commits, make_space: OnceLock::new(), is_unfinished: AtomicBool::new(false) }
+    }
+
+    /// From now on no call waits until anything is durable: the database is nothing until it is finished. Called when it is opened.
+    pub(super) fn leave_to_the_end(&self) {
+        self.is_unfinished.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the database is nothing until it is finished, so that no commit or load is durable for itself.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.is_unfinished.load(Ordering::Relaxed)
+    }
+
+    /// Returns the durability that a commit gets which asks for `durability`.
+    pub(super) fn granted(&self, durability: Durability) -> Durability {
+        if self.is_unfinished() { Durability::Deferred } else { durability }
     }
 
     /// Sets the function that a commit calls when it finds the log full. Called once, when the database is opened.
@@ -50,19 +68,26 @@ impl<S: Store, L: CommitLog> LogWaits<S, L> {
         }
     }
 
-    /// Waits until the log is durable up to `position`.
+    /// Waits until the log is durable up to `position`; in an unfinished database, for nothing.
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub(super) async fn durable(&self, position: LogPosition) -> Result<()> {
+        if self.is_unfinished() {
+            return self.commits.check_poison();
+        }
         ready_sent(&mut self.log.durable(position)).await
     }
 
-    /// Waits until the log is durable up to `position` and a later group or superblock states so.
+    /// Waits until the log is durable up to `position` and a later group or superblock states so; in an unfinished database, for
+    /// nothing.
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub(super) async fn stated(&self, position: LogPosition) -> Result<()> {
+        if self.is_unfinished() {
+            return self.commits.check_poison();
+        }
         ready_sent(&mut self.log.stated(position)).await
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
 }
 
 /// Serves the counters of a database in its folder, if the settings ask for it.
-fn serve_stats(db: &Db, path: &Path, settings: &Settings) {
+pub(super) fn serve_stats(db: &Db, path: &Path, settings: &Settings) {
     if settings.stats_socket {
         db.owner.serve_stats(path, db.core.committer.commit_ns());
     }
@@ -209,6 +209,10 @@ fn put_together(
         feed.deliver(cleared_up.visible());
     }));
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
+    if purpose == Purpose::Fill {
+        core.waits.leave_to_the_end();
+        core.log.leave_deferred_commits();
+    }
     let repacker = Arc::new(Repacker::default());
     let free_blocks = BlocksOnFullDisk {
         pool: pool.clone(),

@@ -23,17 +23,17 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const READERS: &str = "readers.nofault";
 /// The data file of a database that is being created.
 pub(crate) const NEW_DATA: &str = "data.nofault-new";
-/// The data file of a database that is being filled with the contents of another.
-pub(crate) const COPY: &str = "data.nofault-copy";
+/// The data file of a database that is nothing until it is filled: a backup, for example, which gave the name.
+pub(crate) const UNFINISHED: &str = "data.nofault-copy";
 /// The log of a database that is being created.
 pub(crate) const NEW_LOG: &str = "log.nofault-new";
 /// The list of the folders of a database that is being created.
 pub(crate) const NEW_STRIPES: &str = "stripes.nofault-new";
 
 /// Every name that the file with the pages ever has.
-pub(crate) const DATA_NAMES: [&str; 3] = [DATA, NEW_DATA, COPY];
+pub(crate) const DATA_NAMES: [&str; 3] = [DATA, NEW_DATA, UNFINISHED];
 /// Every name that only an unfinished creation or backup has.
-const TEMPORARY: [&str; 4] = [NEW_DATA, COPY, NEW_LOG, NEW_STRIPES];
+const TEMPORARY: [&str; 4] = [NEW_DATA, UNFINISHED, NEW_LOG, NEW_STRIPES];
 
 /// The state of a folder, derived from the names in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) fn contents<'a>(names: impl Iterator<Item = &'a str>) -> Contents {
     match (has(DATA), has(LOG)) {
         (true, true) => Contents::Database,
         (true, false) => Contents::Incomplete { found: found(), missing: LOG },
-        (false, _) if has(NEW_DATA) || has(COPY) => Contents::Unfinished,
+        (false, _) if has(NEW_DATA) || has(UNFINISHED) => Contents::Unfinished,
         (false, false) if !has(STRIPES) => {
             let begun = has(NEW_LOG) || has(NEW_STRIPES);
             match (begun, names.iter().any(|name| is_part(name))) {
@@ -157,7 +157,7 @@ pub(crate) fn remove_unfinished(directory: &dyn Directory) -> Result<()> {
     }
     let there =
         |wanted: &[&str]| -> Vec<&String> { names.iter().filter(|name| wanted.contains(&name.as_str())).collect() };
-    for name in there(&[NEW_DATA, COPY]) {
+    for name in there(&[NEW_DATA, UNFINISHED]) {
         match directory.lock(name, LOCK) {
             // Parts of a striped data file may never have been created.
             Err(error) if error.kind() != IoErrorKind::NotFound => return Err(failed(error)),
@@ -204,7 +204,7 @@ mod tests {
             (&[part, NEW_STRIPES], Contents::Unfinished),
             (&[NEW_LOG], Contents::Unfinished),
             (&[NEW_DATA, LOG, STRIPES], Contents::Unfinished),
-            (&[COPY, LOG, STRIPES, LOCK], Contents::Unfinished),
+            (&[UNFINISHED, LOG, STRIPES, LOCK], Contents::Unfinished),
         ] {
             assert_eq!(contents(names.iter().copied()), said, "{names:?}");
         }

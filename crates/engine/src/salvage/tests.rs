@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::source::Source;
 use super::{SalvageProgress, SalvageReport, Watch, run};
-use crate::blocking::Db;
+use crate::blocking::{Db, UnfinishedDb};
 use crate::codec::HAS_ZSTD;
 use crate::db::merged_load::write_anew;
 use crate::error::{ErrorKind, Result};
@@ -111,7 +111,8 @@ impl Sample {
         let directory = self.world.directory();
         let source = Source::of(&*directory)?;
         let new: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
-        let create = |page_bytes| Db::create_in(&new, &Settings { page_bytes, ..settings(Compression::None) });
+        let create =
+            |page_bytes| UnfinishedDb::create_in(&new, &Settings { page_bytes, ..settings(Compression::None) });
         let mut go_on = |_: &SalvageProgress| true;
         let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
         let report = run(&source, create, include_unsure, &mut watch)?;
@@ -321,4 +322,28 @@ proptest! {
 
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(24)
+}
+
+#[test]
+fn the_durable_writes_of_a_salvage_do_not_grow_with_the_tables() {
+    let steps = |tables: u32| {
+        let world = SimWorld::new(4, SimOptions::calm());
+        let directory: Arc<dyn Directory> = world.directory();
+        let db = Db::create_in(&directory, &settings(Compression::None)).unwrap();
+        for number in 0..tables {
+            db.create_table(&format!("{number}")).unwrap().put("k", "v").unwrap();
+        }
+        drop(db);
+        let new = SimWorld::new(5, SimOptions::calm());
+        let directory: Arc<dyn Directory> = new.directory();
+        let create =
+            |page_bytes| UnfinishedDb::create_in(&directory, &Settings { page_bytes, ..settings(Compression::None) });
+        let mut go_on = |_: &SalvageProgress| true;
+        let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
+        let report = run(&Source::of(&*world.directory()).unwrap(), create, false, &mut watch).unwrap();
+        assert_eq!(report.tables.len(), tables as usize);
+        let stats = new.stats();
+        (stats.durable_write_count, stats.sync_count, stats.directory_sync_count)
+    };
+    assert_eq!(steps(2), steps(50));
 }

@@ -41,6 +41,12 @@ impl Log {
         Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
     }
 
+    /// Leaves deferred commits in memory until the buffer is full, a checkpoint needs them or the database is closed: nothing of
+    /// the database counts before its end.
+    pub(crate) fn leave_deferred_commits(&self) {
+        self.0.lock().writer_duties.leaves_deferred = true;
+    }
+
     /// Returns the function that a background thread calls when it panics ([`crate::background::start`]). It poisons the
     /// log: the thread may have left pages, blocks or the log half changed, and operations may wait for the thread.
     pub(crate) fn poison_in_panic(&self) -> impl Fn(&Error) + Clone + Send + Sync + 'static {

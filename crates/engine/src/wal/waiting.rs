@@ -132,6 +132,8 @@ pub(super) struct WriterDuties {
     /// Set while the WAL writer checks from time to time whether writing has paused, until every durable commit is
     /// recorded as durable.
     pub(super) watches: bool,
+    /// Set when deferred commits are written only when their room is needed, or when a caller asks for it.
+    pub(super) leaves_deferred: bool,
     /// Set when a commit was appended that is not deferred, until the next write has ended.
     has_awaited: bool,
     /// The end of the last write after which that was set.
@@ -143,7 +145,7 @@ impl WriterDuties {
     /// is left to the WAL writer. Returns true when the caller must notify the WAL writer.
     pub(super) fn note_commit(&mut self, last: Option<Durability>, until: LogPosition) -> bool {
         self.has_awaited |= last == Some(Durability::Sync);
-        if last != Some(Durability::Deferred) {
+        if last != Some(Durability::Deferred) || self.leaves_deferred {
             return false;
         }
         self.deferred_until = Some(until);
