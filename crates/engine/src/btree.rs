@@ -25,7 +25,7 @@ mod tests;
 
 use std::ops::Range;
 
-use self::leaf_copy::{copy_forward, copy_reverse};
+use self::leaf_copy::{ScanStart, copy_forward, copy_reverse, note_expired, pass_expired};
 use self::overflow::LongRef;
 use crate::error::Error;
 use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadCell, SpreadRef};
@@ -394,14 +394,26 @@ impl Tree {
         ahead_max: usize,
         chunk: &mut Chunk,
     ) -> Attempt<Option<KeyRange>> {
-        self.scan_with(pages, range, direction, ahead_max, chunk, |_, node, chunk| match direction {
-            Direction::Forward => copy_forward(pages, node, range, most, chunk),
-            Direction::Reverse => copy_reverse(pages, node, range, most, chunk),
+        let pass = |node: &Node<'_>, child| pass_expired(pages, node, child, range, direction);
+        self.scan_with(pages, range, direction, ahead_max, chunk, pass, |leaf, node, chunk| {
+            let rest = match direction {
+                Direction::Forward => copy_forward(pages, node, range, most, chunk),
+                Direction::Reverse => copy_reverse(pages, node, range, most, chunk),
+            }?;
+            if chunk.len() == 0 {
+                note_expired(pages, leaf, node)?;
+            }
+            Ok(rest)
         })
     }
 
-    /// Finds the leaf where a scan begins, and the leaves that follow, and lets `copy` fill the chunk from it.
+    /// Finds the leaf where a scan begins, and the leaves that follow, and lets `copy` fill the chunk from it. Of a parent of
+    /// leaves `pass` says with which child the scan begins, in place of the one that the range leads to.
     #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what both kinds of scan have in common, and two closures for the rest"
+    )]
     fn scan_with<P: Pages>(
         &self,
         pages: &P,
@@ -409,6 +421,7 @@ impl Tree {
         direction: Direction,
         ahead_max: usize,
         chunk: &mut Chunk,
+        pass: impl Fn(&Node<'_>, usize) -> Attempt<ScanStart>,
         copy: impl FnOnce(PageId, &Node<'_>, &mut Chunk) -> Attempt<Option<KeyRange>>,
     ) -> Attempt<Option<KeyRange>> {
         chunk.clear();
@@ -423,11 +436,15 @@ impl Tree {
             if node.level() == 0 {
                 return copy(id, &node, chunk);
             }
-            let index = match direction {
+            let mut index = match direction {
                 Direction::Forward => node.child_index(&range.start)?,
                 Direction::Reverse => node.child_index_below(range.end.as_deref())?,
             };
             if node.level() == 1 {
+                index = match pass(&node, index)? {
+                    ScanStart::Child(child) => child,
+                    ScanStart::Behind(rest) => return Ok(rest),
+                };
                 name_children(&node, Some(index), direction, ahead_max, &mut chunk.ahead);
                 if let Some(cousin) = cousin
                     && chunk.ahead.len() < ahead_max

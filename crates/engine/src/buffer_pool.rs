@@ -53,6 +53,7 @@ mod frame_wait_queue;
 mod frames;
 mod free_frames;
 mod ghosts;
+mod leaf_expiries;
 mod leaf_loads;
 mod leaf_slots;
 mod leaves;

@@ -91,6 +91,17 @@ pub(crate) trait Pages {
         false
     }
 
+    /// Returns whether a leaf is known to hold no entry but those that [`Pages::has_expired`] leaves out. Does not look at the
+    /// page. What is known is what [`Pages::note_latest_expiry`] noted of this version of the leaf, while it is in memory.
+    #[inline]
+    fn has_only_expired(&self, leaf: PageId) -> bool {
+        let _ = leaf;
+        false
+    }
+
+    /// Notes the latest moment at which an entry of a leaf expires, as it was found in the version that these pages show.
+    fn note_latest_expiry(&self, _leaf: PageId, _latest: Moment) {}
+
     /// Prefetches the page-table entry of a page into the CPU caches. A hint before [`Pages::page`].
     fn expect(&self, _id: PageId) {}
 

@@ -9,7 +9,7 @@
 //! index, and those that a value has to itself, never change: their leaf does, and they are not looked at. Recovery
 //! writes many commits as the last of them, a bulk load all pages as one commit: pages are never older than their content.
 
-use super::leaf_copy::{cells_in, copy_forward, rest_after, rest_from};
+use super::leaf_copy::{ScanStart, cells_in, copy_forward, rest_after, rest_from};
 use super::{Chunk, Direction, KeyRange, Portion, Tree};
 use crate::format::cell::Cell;
 use crate::format::node::Node;
@@ -29,7 +29,9 @@ impl Tree {
         ahead_max: usize,
         chunk: &mut Chunk,
     ) -> Attempt<Option<KeyRange>> {
-        self.scan_with(pages, range, Direction::Forward, ahead_max, chunk, |leaf, node, chunk| {
+        // Every leaf may have changed, also one of which all entries have expired.
+        let pass = |_: &Node<'_>, child| Ok(ScanStart::Child(child));
+        self.scan_with(pages, range, Direction::Forward, ahead_max, chunk, pass, |leaf, node, chunk| {
             if pages.written_in(leaf)? <= since {
                 return copy_changed_values(pages, node, range, since, most, chunk);
             }

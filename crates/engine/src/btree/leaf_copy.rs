@@ -1,9 +1,10 @@
-//! Copies the entries of one leaf, or a portion of them, for a scan.
+//! Copies the entries of one leaf, or a portion of them, for a scan, and passes leaves of which all entries have expired.
 
 use std::ops::Range;
 
-use super::{Chunk, KeyRange, Portion};
+use super::{Chunk, Direction, KeyRange, Portion};
 use crate::format::node::Node;
+use crate::format::{Moment, PageId};
 use crate::pages::{Attempt, Pages, Wait};
 
 /// Returns the cells of a leaf with keys in the range, as a range of indexes.
@@ -87,9 +88,62 @@ pub(super) fn copy_reverse<P: Pages>(
         chunk.is_part = true;
         return Ok(Some(KeyRange { start: range.start.clone(), end: Some(end) }));
     }
+    rest_before(node, range)
+}
+
+/// Returns the part of a range below a node; `None` when there is none.
+fn rest_before(node: &Node<'_>, range: &KeyRange) -> Attempt<Option<KeyRange>> {
     let below = node.lower();
     if range.end.as_ref().is_some_and(|end| below >= end.as_slice()) {
         return Err(Wait::Failed(node.corrupt("its lower fence is not below the keys that led here")));
     }
     Ok(Some(KeyRange { start: range.start.clone(), end: Some(below.to_vec()) }).filter(|rest| !rest.is_empty()))
+}
+
+/// The child of a parent of leaves with which a scan begins.
+pub(super) enum ScanStart {
+    /// This child; those before it, in the order of the scan, hold nothing of the range that the scan shows.
+    Child(usize),
+    /// None of them: what is left of the range.
+    Behind(Option<KeyRange>),
+}
+
+/// Passes the children of a parent of leaves, from `child` on, that are known to hold expired entries only: a few nanoseconds each, and
+/// none of their pages is looked at.
+pub(super) fn pass_expired<P: Pages>(
+    pages: &P,
+    parent: &Node<'_>,
+    child: usize,
+    range: &KeyRange,
+    direction: Direction,
+) -> Attempt<ScanStart> {
+    let mut at = child;
+    while pages.has_only_expired(parent.child(at)?) {
+        match direction {
+            Direction::Forward if at == parent.count() => return rest_after(parent, range).map(ScanStart::Behind),
+            Direction::Forward => at += 1,
+            Direction::Reverse if at == 0 => return rest_before(parent, range).map(ScanStart::Behind),
+            Direction::Reverse => at -= 1,
+        }
+    }
+    // The leaf behind the end of the range need not be read.
+    let is_behind = match direction {
+        _ if at == child => false,
+        Direction::Forward => range.end.as_ref().is_some_and(|end| parent.key(at - 1).is_ok_and(|lower| lower >= *end)),
+        Direction::Reverse => parent.key(at).is_ok_and(|upper| upper <= range.start),
+    };
+    Ok(if is_behind { ScanStart::Behind(None) } else { ScanStart::Child(at) })
+}
+
+/// Notes of a leaf that all its entries have expired, if that is so.
+pub(super) fn note_expired<P: Pages>(pages: &P, leaf: PageId, node: &Node<'_>) -> Attempt<()> {
+    let mut latest = Moment(0);
+    for index in 0..node.count() {
+        latest = latest.max(node.entry(index)?.0);
+        if !pages.has_expired(latest) {
+            return Ok(());
+        }
+    }
+    pages.note_latest_expiry(leaf, latest);
+    Ok(())
 }

@@ -20,6 +20,7 @@ use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
 use super::free_frames::FreeFrames;
+use super::leaf_expiries::LeafExpiries;
 use super::memory_ahead::MemoryAhead;
 use super::usage_counts::UsageCounts;
 use super::word_array::PAGES_MAX;
@@ -169,6 +170,7 @@ const DIRTY_SLACK: usize = 4096;
 pub(crate) struct Frames {
     all: Box<[Frame]>,
     usage: UsageCounts,
+    expiries: LeafExpiries,
     free: Mutex<FreeFrames>,
     region: Region,
     ahead: MemoryAhead,
@@ -208,6 +210,7 @@ impl Frames {
         Ok(Self {
             all,
             usage: UsageCounts::new(count),
+            expiries: LeafExpiries::new(count),
             free: Mutex::new(free),
             region,
             ahead: MemoryAhead::default(),
@@ -278,6 +281,12 @@ impl Frames {
     #[inline]
     pub(crate) fn usage(&self) -> &UsageCounts {
         &self.usage
+    }
+
+    /// Returns the latest expiries of the leaves in frames.
+    #[inline]
+    pub(crate) fn expiries(&self) -> &LeafExpiries {
+        &self.expiries
     }
 
     /// Takes a frame for a page to be read. `None` when only the writers' reserve is left.
@@ -452,6 +461,7 @@ impl Frames {
         frame.near.store(facts.near.map_or(0, |block| block + 1), Ordering::Relaxed);
         frame.pins.store(facts.pins, Ordering::Relaxed);
         self.usage.reset(owned.index, facts.hot);
+        self.expiries.forget(owned.index);
         frame.doomed.store(false, Ordering::Relaxed);
         // SAFETY: the caller owned the frame until now, so no other thread can reach this cell.
         unsafe { *frame.buffer.get() = Some(owned.buffer) };
@@ -478,7 +488,8 @@ impl Frames {
 
     /// Returns the bytes of memory that the frames take.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.region.len_bytes() as u64 + (self.all.len() * size_of::<Frame>()) as u64
+        let frames = (self.all.len() * size_of::<Frame>()) as u64;
+        self.region.len_bytes() as u64 + frames + self.expiries.memory_bytes()
     }
 }
 

@@ -63,17 +63,23 @@ impl<'a> View<'a> {
         if let Some(error) = self.ended {
             return Err(Wait::Failed(error.clone()));
         }
-        if let Entry::Resident(index) = self.pages.entry(id) {
-            // The page's header names the same commit as the frame does, and its cache line is needed anyway. It names
-            // another page when the entry was not that of this page: see `word_array`.
-            let page = self.whole(index);
-            if page_commit(page) <= self.at && page_id(page) == id {
-                self.pages.frames().usage().touch(index);
-                self.hits.hit();
-                return Ok(page);
-            }
+        if let Entry::Resident(index) = self.pages.entry(id)
+            && self.is_shown(index, id)
+        {
+            self.pages.frames().usage().touch(index);
+            self.hits.hit();
+            return Ok(self.whole(index));
         }
         self.older(id)
+    }
+
+    /// Returns whether a frame, in which a page was found, holds the version of the page that this view shows.
+    #[inline]
+    fn is_shown(&self, frame: u32, id: PageId) -> bool {
+        // The page's header names the same commit as the frame does, and its cache line is needed anyway. It names another
+        // page when the entry was not that of this page: see `word_array`.
+        let page = self.whole(frame);
+        page_commit(page) <= self.at && page_id(page) == id
     }
 
     /// Returns the page in a frame, with its header.
@@ -135,6 +141,21 @@ impl Pages for View<'_> {
                 ShownEntries::Unexpired(clock) => expiry <= clock.now(),
                 ShownEntries::At(moment) => expiry <= moment,
             }
+    }
+
+    #[inline]
+    fn has_only_expired(&self, leaf: PageId) -> bool {
+        let Entry::Resident(index) = self.pages.entry(leaf) else { return false };
+        // Nothing else is known of nearly all frames, and the page is not touched then.
+        self.has_expired(self.pages.frames().expiries().latest(index)) && self.is_shown(index, leaf)
+    }
+
+    fn note_latest_expiry(&self, leaf: PageId, latest: Moment) {
+        if let Entry::Resident(index) = self.pages.entry(leaf)
+            && self.is_shown(index, leaf)
+        {
+            self.pages.frames().expiries().note(index, latest);
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! compressed tables, and puts tables in order that are scanned.
 //!
 //! It looks after each checkpoint and once a second, and does one thing at a time. While the database is in use it
-//! works a tenth of the time, less while operations wait, and leaves alone what the next seconds of the same use would
+//! works a tenth of the time (up to half of it while the removal of expired entries falls behind), less while operations wait, and leaves alone what the next seconds of the same use would
 //! undo: leaves as random inserts leave them, and free blocks that every few checkpoints need again. Once no commit has
 //! come for ten seconds it does the rest.
 
@@ -37,7 +37,7 @@ const REST: u32 = 9;
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Rest after a piece of work while the database is not in use, as a divisor of the time that it took.
 const SHORT_REST: u32 = 4;
-/// Greatest multiple of [`REST`] while operations wait for frames.
+/// Greatest multiple of a rest while operations wait for frames.
 const SLOWDOWN_MAX: u32 = 16;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -58,8 +58,11 @@ const PIECE_BYTES: u64 = 16 << 10;
 /// Time after which a table that is being put in order is left for a moment, so that the file may become shorter and leaves
 /// may be merged, too.
 const ORDER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time for which expired entries are removed before the other work has its turn.
+/// Time for which expired entries are removed before the other work has its turn. When some are left then, the next look
+/// follows at once, and the rests between the steps are half as long, down to [`REST_BEHIND`].
 const EXPIRE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Rest after a step of a removal that has fallen behind, as a multiple of the time that it took.
+const REST_BEHIND: u32 = 1;
 /// Pause after a pass without gain over the end of the file, or over compressed pages; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -105,6 +108,8 @@ struct CompactionWork {
     pacer: Pacer,
     idle: IdleTime,
     was_idle: bool,
+    /// Rest after a step of the removal of expired entries, as a multiple of the time that it took.
+    expiry_rest: u32,
     /// Since when so much of the file has been free that it is worth making it shorter.
     free_since: Option<Instant>,
     /// Tables with many changed keys, whose leaves are to be looked at when the database is idle.
@@ -153,6 +158,7 @@ impl CompactionWork {
             pacer: Pacer { signal, pool: parts.pool.clone(), waits, slowdown: 1 },
             parts,
             was_idle: false,
+            expiry_rest: REST,
             free_since: None,
             changed: Vec::new(),
             scanned: FxHashMap::default(),
@@ -164,7 +170,8 @@ impl CompactionWork {
 
     fn run(&mut self) {
         while !self.pacer.signal.is_stopped() {
-            self.pacer.signal.wait(Some(LOOK));
+            let is_behind = self.expiry_rest < REST;
+            self.pacer.signal.wait(Some(if is_behind { Duration::ZERO } else { LOOK }));
             let is_idle = self.idle.is_over(self.parts.pool.visible());
             if is_idle && !self.was_idle {
                 // The use of the database may have kept the last passes from a gain.
@@ -199,11 +206,14 @@ impl CompactionWork {
             let step = self.parts.expiry.step();
             self.idle.ignore(self.parts.pool.visible());
             if step.is_ok_and(|step| !step.is_last) {
-                self.pacer.rest(step_began.elapsed());
+                self.pacer.rest_times(step_began.elapsed(), self.expiry_rest);
             } else {
+                self.expiry_rest = REST;
                 return;
             }
         }
+        // More has expired than was removed at this pace.
+        self.expiry_rest = (self.expiry_rest / 2).max(REST_BEHIND);
     }
 
     /// Merges the leaves of the tables of which many keys were changed, where they are sparse.
@@ -323,7 +333,7 @@ struct Pacer {
     pool: BufferPool,
     /// Number of waits until the last rest.
     waits: u64,
-    /// The present multiple of [`REST`].
+    /// The present multiple of the rests.
     slowdown: u32,
 }
 
@@ -331,6 +341,11 @@ impl Pacer {
     /// Rests after a piece of work that took this long: a short time in any case, to see whether others use the
     /// database, and if they do for as long as the share of this thread asks.
     fn rest(&mut self, took: Duration) {
+        self.rest_times(took, REST);
+    }
+
+    /// Rests as [`Pacer::rest`] does, `times` as long as the piece of work took while others use the database.
+    fn rest_times(&mut self, took: Duration, times: u32) {
         let (before, short) = (Activity::of(&self.pool), took / SHORT_REST);
         self.signal.sleep(short);
         let now = Activity::of(&self.pool);
@@ -338,7 +353,7 @@ impl Pacer {
         self.waits = now.waits;
         self.slowdown = if waited { (self.slowdown * 2).min(SLOWDOWN_MAX) } else { (self.slowdown / 2).max(1) };
         if now != before {
-            self.signal.sleep((took * REST * self.slowdown).min(REST_MAX));
+            self.signal.sleep((took * times * self.slowdown).min(REST_MAX));
         }
     }
 }

@@ -32,11 +32,12 @@ use crate::format::catalog::{bounds_without_rows, is_name};
 use crate::format::{Moment, TableId};
 use crate::pages::{Durability, Snapshot as _, Store};
 use crate::transaction::reads::ReadSet;
-use crate::transaction::{CATALOG, Commit, table_of};
+use crate::transaction::{CATALOG, Commit, SMALL_OPS_MAX, table_of};
 use crate::wal::Log;
 
-/// Most rows that one commit of the removal is about.
-const ROWS_AT_ONCE: usize = 32;
+/// Most rows that one commit of the removal is about: with two deletes each, it is no larger than other commits that hold the
+/// section once.
+const ROWS_AT_ONCE: usize = SMALL_OPS_MAX / 2;
 /// Frames that a commit may take for each row: those of two deletes.
 const FRAMES_A_ROW: usize = 6;
 /// Most rows that one commit puts for a table that was loaded …

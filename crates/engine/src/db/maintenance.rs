@@ -102,7 +102,7 @@ impl Db {
 
     /// Removes the entries that have expired, and returns their number. A thread of the database does so by itself, once a
     /// second, unless the settings ask for [`CompactionMode::Manual`](crate::settings::CompactionMode::Manual) or no
-    /// background threads. Takes some 32 entries at a time; commits of others neither wait for all of it nor conflict with
+    /// background threads. Takes some 128 entries at a time; commits of others neither wait for all of it nor conflict with
     /// it. An entry of which the time was rounded up is removed when that has passed: see
     /// [`Table::put_with_expiry`](super::Table::put_with_expiry).
     ///

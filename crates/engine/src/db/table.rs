@@ -136,6 +136,11 @@ impl Table {
     /// entry is found when it has expired: at the latest when an eighth of the time for which it was put has passed once
     /// more. With [`CompactionMode::Manual`](crate::settings::CompactionMode::Manual) [`Db::remove_expired`] removes it.
     ///
+    /// Until then it takes space, and ranges come across it. The first that meets a leaf of which all entries have expired
+    /// looks at each of them; later ones pass that leaf in some ten nanoseconds, as long as it stays in memory, and read it
+    /// where it does not. Removal takes a tenth of the time of a thread in a database in use, and up to half of it while more
+    /// expires than is removed.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), nofault::error::Error> {

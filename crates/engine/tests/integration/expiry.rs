@@ -4,6 +4,7 @@
 
 mod loads;
 mod model;
+mod passing;
 mod removal;
 mod surroundings;
 mod threads;

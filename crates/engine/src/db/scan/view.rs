@@ -74,6 +74,16 @@ impl<'a, S: Store + 'a> Pages for ScanView<'a, S> {
         self.shared.has_expired(expiry)
     }
 
+    /// Pages that were read for the scan alone are to be used, so it passes none while it reads far ahead.
+    #[inline]
+    fn has_only_expired(&self, leaf: PageId) -> bool {
+        self.own.is_none() && self.shared.has_only_expired(leaf)
+    }
+
+    fn note_latest_expiry(&self, leaf: PageId, latest: Moment) {
+        self.shared.note_latest_expiry(leaf, latest);
+    }
+
     fn expect(&self, id: PageId) {
         self.shared.expect(id);
     }
