@@ -90,7 +90,9 @@ fn ranges_pass_leaves_of_expired_entries_without_a_look_at_them() {
     // Nor does what a frame held before.
     for from in (0..ENTRIES).step_by(500) {
         let mut batch = Batch::new();
-        (from..from + 500).for_each(|number| drop(batch.put(&table, key(number), [8; 40])));
+        for number in from..from + 500 {
+            batch.put(&table, key(number), [8; 40]);
+        }
         db.write(batch, Durability::Deferred).unwrap();
     }
     assert_eq!(table.len().unwrap(), ENTRIES);
