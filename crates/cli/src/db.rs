@@ -112,6 +112,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
         ErrorKind::Busy => 5,
         ErrorKind::Corrupt => DAMAGED,
         ErrorKind::Unsupported => 7,
+        ErrorKind::NoResources => 10,
         _ => 9,
     }
 }
@@ -296,7 +297,7 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
 fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let (sender, results) = std::sync::mpsc::channel();
     let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || sender.send(work()));
-    let worker = worker.context("start a thread")?;
+    let worker = worker.map_err(|error| LabError::no_thread(&error))?;
     loop {
         match results.recv_timeout(Duration::from_millis(100)) {
             Ok(answer) => {

@@ -29,7 +29,8 @@ Examples:
   nofault db bench --dir /mnt/nvme get-tasks commit
 
 Exit codes: 0 done, 1 the key is not there, 2 wrong call (no such database, no such table), 3 no rights, 4 no space,
-5 in use by another process, 6 damaged, 7 not possible here, 8 wrong data was read, 9 the system failed, 130 interrupted.")]
+5 in use by another process, 6 damaged, 7 not possible here, 8 wrong data was read, 9 the system failed,
+10 a limit of the process or the machine (descriptors, threads, memory), 130 interrupted.")]
 pub(crate) struct DbArguments {
     #[command(subcommand)]
     pub(crate) command: DbCommand,

@@ -49,6 +49,7 @@ Exit codes:
     7  not possible on this machine
     8  a method read wrong data
     9  a system call failed, or single trials failed
+   10  a limit of the process or the machine is reached: descriptors, threads, memory
   130  interrupted; the results so far are kept", left_out(Preset::Quick), left_out(Preset::Standard))
 )]
 pub(crate) struct LabArguments {

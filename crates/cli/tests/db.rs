@@ -4,6 +4,8 @@
 mod check;
 #[path = "db/entries.rs"]
 mod entries;
+#[path = "db/limits.rs"]
+mod limits;
 #[path = "db/loading.rs"]
 mod loading;
 #[path = "db/nonsense.rs"]

@@ -26,7 +26,7 @@ thread_local! {
 /// `in_panic` is called with an error that says so, on the same thread: it must end every wait that relies on the thread.
 ///
 /// # Errors
-/// `NoSpace` when the system has no threads left.
+/// `NoResources` when the system has no threads left.
 pub(crate) fn start(
     name: &'static str,
     in_panic: impl FnOnce(&Error) + Send + 'static,
@@ -43,8 +43,7 @@ pub(crate) fn start(
             in_panic(&Error::new(ErrorKind::Bug, what));
         }
     };
-    let failed = |error| Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"));
-    Builder::new().name(name.into()).spawn(marked).map_err(failed)
+    Builder::new().name(name.into()).spawn(marked).map_err(|error| Error::from_spawn(&error))
 }
 
 /// Tells the destructor of a thread's work whether the work ends by a panic.
@@ -89,7 +88,7 @@ impl NotifiedThread {
     /// `in_panic` is called as by [`start`].
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads left.
+    /// `NoResources` when the system has no threads left.
     pub(crate) fn start(
         name: &'static str,
         notifier: Arc<Notifier>,

@@ -246,7 +246,7 @@ impl BufferPool {
     /// table refers is marked as used. Starts no threads: see [`BufferPool::start_background_threads`].
     ///
     /// # Errors
-    /// `InvalidCall` when the cache is too small, `NoSpace` without memory, or the disk's error when it opens queues.
+    /// `InvalidCall` when the cache is too small, `NoResources` without memory, or the disk's error when it opens queues.
     pub(crate) fn new(
         disk: &Arc<dyn Disk>,
         options: &PoolOptions,
@@ -302,7 +302,7 @@ impl BufferPool {
     /// panics, all waits fail from then on, and `in_panic` is called.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads or descriptors left.
     pub(crate) fn start_background_threads(
         &self,
         in_panic: impl Fn(&Error) + Clone + Send + 'static,

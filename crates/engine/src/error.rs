@@ -70,8 +70,12 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Rights are missing: change them, or run as another user.
     NoPermission,
-    /// The disk or a quota is full, or memory ran out. Reads go on. Free some space, then repeat.
+    /// The disk or a quota is full, or a size that was set when the database was made or opened, which the message names.
+    /// Reads go on. Free some space, then repeat.
     NoSpace,
+    /// The process, its user or the machine has no descriptors, threads, memory or address space left. Nothing was changed
+    /// by an opening that failed so. Raise the limit that the message names, or close something, then repeat.
+    NoResources,
     /// This kernel, file system or version of nofault does not support the call; the message says what is required.
     Unsupported,
     /// Bytes on disk differ from the bytes that were written there, or a file of the database is missing. The message
@@ -161,12 +165,19 @@ impl Error {
             Io::AlreadyExists => ErrorKind::AlreadyExists,
             Io::Busy => ErrorKind::Busy,
             Io::NoSpace => ErrorKind::NoSpace,
+            Io::NoResources => ErrorKind::NoResources,
             Io::Short => ErrorKind::Corrupt,
             Io::TooOld => ErrorKind::SnapshotTooOld,
             Io::Stopped => ErrorKind::Closed,
             _ => ErrorKind::Io,
         };
         Self(Arc::new(Repr::new(kind, format!("{action}: {source}"))))
+    }
+
+    /// Creates the error of a thread that the system does not start.
+    pub(crate) fn from_spawn(error: &std::io::Error) -> Self {
+        let error = nofault_io::error::Error::from_spawn("start a thread", error);
+        Self::new(ErrorKind::NoResources, error.to_string())
     }
 
     /// Returns the kind of the error, which decides what the caller can do.

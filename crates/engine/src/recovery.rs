@@ -90,7 +90,7 @@ impl Purpose {
 /// process has left, then the files.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    _signed: Option<Box<dyn FileLock>>,
+    _signed: Option<Arc<dyn FileLock>>,
     files: Box<dyn FileLock>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Creation {
     /// The text of the list of folders, if the database is to be striped.
     pub(crate) stripes: Option<String>,
     /// A lock that was taken before the creation, if any: it is held as long as the database is locked.
-    pub(crate) signed: Option<Box<dyn FileLock>>,
+    pub(crate) signed: Option<Arc<dyn FileLock>>,
 }
 
 /// Creates a database in an existing folder. Removes the files of an unfinished creation first. Returns the locks that
@@ -215,14 +215,25 @@ pub(crate) fn finish(directory: &dyn Directory) -> Result<()> {
     directory.sync().map_err(|error| Error::from_io("sync the folder of a database that was filled", error))
 }
 
-/// Removes the files of a database that was not finished, as far as that is possible.
+/// Removes the files of a creation that failed or was not finished, as far as that is possible, also where the database was whole
+/// already and could not be opened. The caller knows that no other process has opened it since.
 pub(crate) fn remove_unfinished(directory: &dyn Directory) {
     if matches!(names::contents_of(directory), Ok(names::Contents::Database)) {
         // It has its final name already; without that name the other files are recognised as unfinished.
         let _ = directory.rename(DATA, UNFINISHED);
     }
     let _ = names::remove_unfinished(directory)
-        .and_then(|()| directory.sync().map_err(|error| Error::from_io("sync the folder of a database", error)));
+        .and_then(|()| directory.sync().map_err(|error| Error::from_io("sync the folder", error)));
+    match names::contents_of(directory) {
+        Ok(names::Contents::Nothing) => {
+            // Missing where opening did not come so far. The lock comes last: until then it keeps others away.
+            let _ = directory.remove(READERS);
+            let _ = directory.remove(LOCK);
+        }
+        Ok(_) => {}
+        // Without a descriptor for the list nothing was made but the name of this process, which is for messages only.
+        Err(_) => drop(directory.remove(LOCK)),
+    }
 }
 
 /// Opens the database in a folder: the one that was created with `locks`, or another one.
@@ -254,7 +265,7 @@ pub(crate) fn open(
     if !is_new {
         // The folder is known to hold a database by now, so the lock file with the name of this process may be written.
         let failed = |error| Error::from_io("open the database", error);
-        locks._signed = Some(directory.sign(LOCK).map_err(failed)?);
+        locks._signed = Some(directory.sign(LOCK).map_err(failed)?.into());
     }
     let superblock = *in_force.superblock();
     if matches!(purpose, Purpose::Read { registered: Some(registered) } if registered != superblock.sequence) {

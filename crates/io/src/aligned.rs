@@ -113,7 +113,7 @@ impl IoBuf {
     /// Allocates `len_bytes` of zeroed memory in a region of its own. One `mmap`; pages come on first touch.
     ///
     /// # Errors
-    /// `InvalidCall` for zero bytes, `NoSpace` when the system has no memory.
+    /// `InvalidCall` for zero bytes, `NoResources` when the system has no memory or the process no address space.
     pub fn zeroed(len_bytes: usize, pages: PageKind) -> Result<Self> {
         static NEXT_REGION: AtomicU64 = AtomicU64::new(1);
         if len_bytes == 0 {
@@ -270,7 +270,7 @@ fn map_aligned(len_bytes: usize, align_bytes: usize) -> Result<NonNull<u8>> {
             let _ = munmap(start.wrapping_add(len_bytes).cast(), tail);
         }
     }
-    NonNull::new(start).ok_or_else(|| Error::new(ErrorKind::NoSpace, "allocate a buffer", "mapped at address zero"))
+    NonNull::new(start).ok_or_else(|| Error::new(ErrorKind::NoResources, "allocate a buffer", "mapped at address zero"))
 }
 
 #[cfg(test)]

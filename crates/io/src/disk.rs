@@ -66,7 +66,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens a new queue for one consumer.
     ///
     /// # Errors
-    /// `Unsupported`, `NoPermission` or `NoSpace` when the kernel refuses a ring or its registrations; the message
+    /// `Unsupported`, `NoPermission` or `NoResources` when the kernel refuses a ring or its registrations; the message
     /// names the refused one and the remedy.
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
 
@@ -124,7 +124,7 @@ pub trait Queue: Send {
     /// With zero it does not wait. Waits for fewer when fewer are in flight.
     ///
     /// # Errors
-    /// When the kernel refuses to wait. `Busy` or `NoSpace`: nothing is in flight and nothing could be submitted, so
+    /// When the kernel refuses to wait. `Busy` or `NoResources`: nothing is in flight and nothing could be submitted, so
     /// no descriptor will become ready; try again later. A waiting caller gets them only after the kernel has refused
     /// for a second or more. Operations that completed before an error are in `into`. Failures of single operations
     /// are in their completions.

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -26,8 +28,11 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Another process or handle holds the file or device (by a lock, a mount): release it there first.
     Busy,
-    /// No space, quota or memory left: free some, then repeat.
+    /// The disk or a quota is full, or a file is as long as it may be: free some space, then repeat.
     NoSpace,
+    /// The process, the user or the machine has no descriptors, threads, memory or address space left: raise the limit
+    /// that the message names, or close something, then repeat.
+    NoResources,
     /// Fewer bytes than asked exist, or could be moved. The file is shorter than its user believes.
     Short,
     /// The device or its driver failed (EIO). Writes that the last sync did not cover may be lost.
@@ -62,8 +67,21 @@ impl Error {
 
     /// Creates an error that the system reported, from its (positive) errno.
     pub fn from_errno(action: impl Into<String>, errno: i32) -> Self {
-        let detail = if errno == libc::ECANCELED { NO_WORKER.into() } else { String::new() };
+        let detail = remedy(errno).unwrap_or_default();
         Self(Box::new(Parts { kind: kind_of(errno), action: action.into(), path: None, errno: Some(errno), detail }))
+    }
+
+    /// Creates the error of a thread that could not be started while doing `action`. The system answers EAGAIN then,
+    /// which elsewhere means that something is busy.
+    pub fn from_spawn(action: impl Into<String>, error: &std::io::Error) -> Self {
+        let (kind, errno) = (ErrorKind::NoResources, error.raw_os_error());
+        let limits = (limit(Resource::Nproc), limit(Resource::As));
+        let detail = format!(
+            "no thread left: raise the limit on the user's processes (`ulimit -u`, now {}), its control group's (pids.max) or the \
+             address space (`ulimit -v`, now {})",
+            limits.0, limits.1
+        );
+        Self(Box::new(Parts { kind, action: action.into(), path: None, errno, detail }))
     }
 
     /// An error the system reported.
@@ -112,7 +130,7 @@ impl Error {
 
     /// Returns whether the error may pass by itself: the same call, made again a little later, may well succeed.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Busy | ErrorKind::NoSpace)
+        matches!(self.kind(), ErrorKind::Busy | ErrorKind::NoResources)
     }
 
     /// Returns the file or device to which the error happened, where it is known.
@@ -139,10 +157,48 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A reason why a ring cancels an operation by itself: the operation may block and needs a thread of the kernel, but
-/// the kernel could start none.
-const NO_WORKER: &str = "the kernel could start no thread for it: allow this user more processes (RLIMIT_NPROC, `ulimit -u`), or its \
-                         control group (pids.max)";
+/// Returns the remedy for an error that a limit causes, with the limit's present value.
+fn remedy(errno: i32) -> Option<String> {
+    Some(match errno {
+        libc::EMFILE => format!("raise `ulimit -n` (RLIMIT_NOFILE), now {}", limit(Resource::Nofile)),
+        libc::ENFILE => "the whole machine has no descriptor left: raise the sysctl fs.file-max".into(),
+        libc::ENOMEM => format!(
+            "no memory or address space left: raise `ulimit -v` (RLIMIT_AS), now {}, the memory limit of its control group, or the \
+             sysctl vm.max_map_count",
+            limit(Resource::As)
+        ),
+        // A ring cancels an operation by itself where the operation may block and needs a thread of the kernel, but the
+        // kernel could start none.
+        libc::ECANCELED => format!(
+            "the kernel could start no thread for it: allow this user more processes (RLIMIT_NPROC, `ulimit -u`, now {}), or its \
+             control group (pids.max)",
+            limit(Resource::Nproc)
+        ),
+        libc::EFBIG => format!(
+            "the file may not become longer: raise `ulimit -f` (RLIMIT_FSIZE), now {}, or use a file system with longer files",
+            limit(Resource::Fsize)
+        ),
+        _ => return None,
+    })
+}
+
+/// Returns the present value of a limit of this process.
+pub(crate) fn limit(of: Resource) -> String {
+    getrlimit(of).current.map_or_else(|| "unlimited".into(), grouped)
+}
+
+/// Writes a number with a comma after each group of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
 
 fn kind_of(errno: i32) -> ErrorKind {
     match errno {
@@ -154,9 +210,8 @@ fn kind_of(errno: i32) -> ErrorKind {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => ErrorKind::NotFound,
         libc::EEXIST => ErrorKind::AlreadyExists,
         libc::EBUSY | libc::EWOULDBLOCK | libc::ETXTBSY => ErrorKind::Busy,
-        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG | libc::EMFILE | libc::ENFILE | libc::ECANCELED => {
-            ErrorKind::NoSpace
-        }
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ECANCELED => ErrorKind::NoResources,
         libc::EIO | libc::EREMOTEIO | libc::EBADMSG | libc::EUCLEAN => ErrorKind::Device,
         _ => ErrorKind::Other,
     }
@@ -169,8 +224,28 @@ mod tests {
     #[test]
     fn an_operation_for_which_the_kernel_has_no_thread_names_the_limit() {
         let error = Error::from_errno("write 4096 bytes durably at 0", libc::ECANCELED);
-        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert_eq!(error.kind(), ErrorKind::NoResources);
         assert!(error.to_string().contains("RLIMIT_NPROC"), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_and_a_limit_of_the_process_are_told_apart_and_the_limit_has_its_remedy_and_value() {
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+            assert_eq!(Error::from_errno("write", errno).kind(), ErrorKind::NoSpace);
+        }
+        for (errno, remedy) in [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max"), (libc::ENOMEM, "ulimit -v")]
+        {
+            let error = Error::from_errno("open", errno);
+            assert!(error.kind() == ErrorKind::NoResources && error.to_string().contains(remedy), "{error}");
+        }
+        let error = Error::from_errno("open", libc::EMFILE).to_string();
+        assert!(error.ends_with(&format!("now {}", limit(Resource::Nofile))), "{error}");
+        // The same number means that something is busy where no thread is started.
+        let again = std::io::Error::from_raw_os_error(libc::EAGAIN);
+        assert_eq!(Error::from_io("lock", &again).kind(), ErrorKind::Busy);
+        let error = Error::from_spawn("start a thread", &again);
+        assert!(error.kind() == ErrorKind::NoResources && error.to_string().contains("ulimit -u"), "{error}");
+        assert_eq!([1, 1_024, 65_536, 1_000_000].map(grouped), ["1", "1,024", "65,536", "1,000,000"]);
     }
 
     #[test]

@@ -52,13 +52,24 @@ pub fn open_disk(path: &Path, options: &FileOptions, backend: Backend) -> Result
         Backend::Psync => Ok(Arc::new(pool()?)),
         Backend::Auto => match UringDisk::ring_refused() {
             None => Ok(Arc::new(UringDisk::open(path, options)?)),
-            Some(reason) => Ok(Arc::new(pool()?.with_note(no_ring(&reason)))),
+            Some(reason) => {
+                let note = no_ring(reason, path)?;
+                Ok(Arc::new(pool()?.with_note(note)))
+            }
         },
     }
 }
 
-fn no_ring(reason: impl std::fmt::Display) -> DiskNote {
-    DiskNote::missing(format!("no io_uring: {reason}"))
+/// Returns the note about a disk that has threads because rings are refused for `reason`.
+///
+/// # Errors
+/// The reason itself, when the process has no descriptor left: threads need some, too, and a database would stay without
+/// rings although the next descriptor that is closed makes them possible.
+fn no_ring(reason: Error, path: &Path) -> Result<DiskNote> {
+    if matches!(reason.errno(), Some(libc::EMFILE | libc::ENFILE)) {
+        return Err(reason.at(path));
+    }
+    Ok(DiskNote::missing(format!("no io_uring: {reason}")))
 }
 
 /// As [`open_disk`], for a regular file in an open folder.
@@ -71,7 +82,10 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
         Backend::Psync => Ok(Arc::new(pool()?)),
         Backend::Auto => match UringDisk::ring_refused() {
             None => Ok(Arc::new(ring()?)),
-            Some(reason) => Ok(Arc::new(pool()?.with_note(no_ring(&reason)))),
+            Some(reason) => {
+                let note = no_ring(reason, &path)?;
+                Ok(Arc::new(pool()?.with_note(note)))
+            }
         },
     }
 }
@@ -81,7 +95,7 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
 /// interrupted before the sync, so its name is made durable as well, where the folder above it may be read.
 ///
 /// # Errors
-/// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, the error of the sync.
+/// `NotFound` when there is no folder above it, `NoPermission`, `NoSpace`, `NoResources`, the error of the sync.
 pub fn make_folder(path: &Path) -> Result<()> {
     make_folder_with(path, |above| sync_folder(&File::open(above)?))
 }

@@ -21,10 +21,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use rustix::process::Resource;
 
 use crate::counters;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, limit};
 
 /// The access that a map has to its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +119,7 @@ impl MappedFile {
     /// # Errors
     /// `InvalidCall` for an empty range or a start that is no multiple of the page size; `Short` when the file is
     /// shorter than the range; `NoPermission` when the file was not opened for the access that `protection` needs;
-    /// `NoSpace` without address space; `Unsupported` for a file that cannot be mapped.
+    /// `NoResources` without address space; `Unsupported` for a file that cannot be mapped.
     pub unsafe fn map(file: &File, protection: Protection, range: Range<u64>) -> Result<Self> {
         // SAFETY: the caller keeps the promises of `map_near`, and a null hint leaves the address to the kernel.
         unsafe { Self::map_near(std::ptr::null_mut(), file, protection, range) }
@@ -384,14 +386,21 @@ impl MappedFile {
     /// Keeps `range` in memory (`mlock`): reads it in, waits, and exempts it from reclaim.
     ///
     /// # Errors
-    /// `NoSpace` or `NoPermission` beyond RLIMIT_MEMLOCK.
+    /// `NoResources` beyond RLIMIT_MEMLOCK.
     pub fn lock(&self, range: Range<usize>) -> Result<()> {
         let (start, len) = self.whole_pages("lock", &range)?;
         // SAFETY: the pages belong to this map; locking changes no bytes.
         unsafe { rustix::mm::mlock(start.cast(), len) }.map_err(|errno| {
-            Error::from_rustix(self.action("lock", &range), errno)
-                .at(&self.path)
-                .hint("see `ulimit -l` (RLIMIT_MEMLOCK)")
+            let hint = format!("raise `ulimit -l` (RLIMIT_MEMLOCK), now {}", limit(Resource::Memlock));
+            // EPERM means a limit of zero bytes, EAGAIN that only a part could be locked.
+            match errno {
+                Errno::PERM | Errno::AGAIN => {
+                    let detail = format!("{errno}: {hint}");
+                    Error::new(ErrorKind::NoResources, self.action("lock", &range), detail)
+                }
+                _ => Error::from_rustix(self.action("lock", &range), errno).hint(hint),
+            }
+            .at(&self.path)
         })
     }
 

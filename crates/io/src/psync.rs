@@ -41,7 +41,7 @@ impl PsyncDisk {
     ///
     /// # Errors
     /// `InvalidCall` for zero threads or a path that is neither file nor device, `Unsupported` when direct I/O is
-    /// required and refused, `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace` as the system reports.
+    /// required and refused, `NotFound`, `AlreadyExists`, `NoPermission`, `NoSpace`, `NoResources` as the system reports.
     pub fn open(path: &Path, options: &FileOptions, threads: usize) -> Result<Self> {
         if threads == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "open", "a pool of zero threads").at(path));
@@ -157,7 +157,7 @@ impl Pool {
             .name("nofault-io".into())
             .stack_size(STACK_BYTES)
             .spawn(move || shared.serve())
-            .map_err(|error| Error::from_io("start an I/O thread", &error))?;
+            .map_err(|error| Error::from_spawn("start an I/O thread", &error))?;
         threads.push(thread);
         Ok(())
     }

@@ -12,11 +12,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{Builder, IoUring};
+use rustix::process::Resource;
 
 pub use self::queue::UringQueue;
 use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, limit};
 use crate::file::DiskFile;
 use crate::transfer;
 
@@ -84,7 +85,7 @@ impl UringDisk {
     /// # Errors
     /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message names the cause), or
     /// direct I/O is required and refused. `InvalidCall` for a path that is neither file nor device. `NotFound`,
-    /// `AlreadyExists`, `NoSpace` as the system reports.
+    /// `AlreadyExists`, `NoSpace`, `NoResources` as the system reports.
     pub fn open(path: &Path, options: &FileOptions) -> Result<Self> {
         // Checked first, so that no file is created that cannot be used.
         if let Some(refused) = Self::ring_refused() {
@@ -250,8 +251,13 @@ fn explain_setup(error: &std::io::Error) -> Error {
         Some(libc::EPERM | libc::EACCES) => {
             "forbidden by a seccomp profile (the default of containers) or by sysctl kernel.io_uring_disabled"
         }
-        Some(libc::ENOMEM) => "no memory for the ring: fewer entries, or a higher RLIMIT_MEMLOCK (ulimit -l)",
-        Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise RLIMIT_NOFILE (ulimit -n)",
+        Some(libc::ENOMEM) => {
+            let hint = format!(
+                "no memory for the ring: fewer entries, or a higher `ulimit -l` (RLIMIT_MEMLOCK), now {}",
+                limit(Resource::Memlock)
+            );
+            return Error::from_io("set up a ring", error).hint(hint);
+        }
         _ => return Error::from_io("set up a ring", error),
     };
     Error::from_io("set up a ring", error).hint(hint)

@@ -115,7 +115,7 @@ fn on_a_thread(work: impl FnOnce() + Send + 'static) {
 
 #[test]
 fn a_reap_that_can_submit_nothing_is_an_error_when_no_descriptor_will_become_readable() {
-    for (errno, kind) in [(libc::EAGAIN, ErrorKind::Busy), (libc::ENOMEM, ErrorKind::NoSpace)] {
+    for (errno, kind) in [(libc::EAGAIN, ErrorKind::Busy), (libc::ENOMEM, ErrorKind::NoResources)] {
         let folder = scratch();
         let Some(disk) = ring_disk(folder.path(), "ring") else { return };
         let mut queue = disk.queue(&QueueOptions::default()).expect("a queue");

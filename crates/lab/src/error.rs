@@ -15,6 +15,8 @@ pub enum LabErrorKind {
     NoPermission,
     /// Not enough disk or memory for the request.
     NoSpace,
+    /// A limit of the process or the machine is reached: descriptors, threads, memory, address space.
+    NoResources,
     /// The file, device or folder is in use: by another lab, or by a mount.
     Busy,
     /// A file is not valid: no marker, damaged records, a newer schema.
@@ -29,10 +31,11 @@ pub enum LabErrorKind {
     System,
 }
 
-const KIND_NAMES: [(LabErrorKind, &str); 9] = [
+const KIND_NAMES: [(LabErrorKind, &str); 10] = [
     (LabErrorKind::Usage, "usage"),
     (LabErrorKind::NoPermission, "no_permission"),
     (LabErrorKind::NoSpace, "no_space"),
+    (LabErrorKind::NoResources, "no_resources"),
     (LabErrorKind::Busy, "busy"),
     (LabErrorKind::Damaged, "damaged"),
     (LabErrorKind::Unsupported, "unsupported"),
@@ -76,11 +79,24 @@ impl LabError {
         let kind = match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => LabErrorKind::NoPermission,
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => LabErrorKind::NoSpace,
-            std::io::ErrorKind::OutOfMemory => LabErrorKind::NoSpace,
+            std::io::ErrorKind::OutOfMemory => LabErrorKind::NoResources,
             std::io::ErrorKind::ResourceBusy => LabErrorKind::Busy,
-            _ => LabErrorKind::System,
+            // EMFILE and ENFILE, for which the standard library has no kind.
+            _ => {
+                return match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) => {
+                        nofault_io::error::Error::from_io(action.to_string(), error).into()
+                    }
+                    _ => Self::new(LabErrorKind::System, format!("{action}: {error}")),
+                };
+            }
         };
         Self::new(kind, format!("{action}: {error}"))
+    }
+
+    /// Creates the error of a thread that could not be started.
+    pub fn no_thread(error: &std::io::Error) -> Self {
+        nofault_io::error::Error::from_spawn("start a thread", error).into()
     }
 
     /// The kind of the error.
@@ -100,6 +116,7 @@ impl LabError {
             LabErrorKind::Unsupported => 7,
             LabErrorKind::WrongData => 8,
             LabErrorKind::System => 9,
+            LabErrorKind::NoResources => 10,
             LabErrorKind::Interrupted => 130,
         }
     }
@@ -119,6 +136,7 @@ impl From<nofault_io::error::Error> for LabError {
         let kind = match error.kind() {
             ErrorKind::NoPermission => LabErrorKind::NoPermission,
             ErrorKind::NoSpace => LabErrorKind::NoSpace,
+            ErrorKind::NoResources => LabErrorKind::NoResources,
             ErrorKind::Busy | ErrorKind::AlreadyExists => LabErrorKind::Busy,
             ErrorKind::Unsupported => LabErrorKind::Unsupported,
             _ => LabErrorKind::System,
@@ -134,6 +152,7 @@ impl From<nofault::error::Error> for LabError {
             ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => LabErrorKind::Usage,
             ErrorKind::NoPermission => LabErrorKind::NoPermission,
             ErrorKind::NoSpace => LabErrorKind::NoSpace,
+            ErrorKind::NoResources => LabErrorKind::NoResources,
             ErrorKind::Busy => LabErrorKind::Busy,
             ErrorKind::Corrupt => LabErrorKind::Damaged,
             ErrorKind::Unsupported => LabErrorKind::Unsupported,

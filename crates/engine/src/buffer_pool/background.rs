@@ -143,7 +143,7 @@ impl BackgroundThreads {
     /// waits of the pool fail from then on, and `in_panic` is called.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads or descriptors left.
     pub(super) fn start(
         writer: &Arc<BackgroundWriter>,
         in_panic: impl Fn(&Error) + Clone + Send + 'static,

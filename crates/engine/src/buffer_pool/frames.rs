@@ -188,7 +188,7 @@ impl Frames {
     /// Allocates memory for `count` frames at once.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no memory.
+    /// `NoResources` when the system has no memory.
     pub(crate) fn new(count: usize, page_bytes: usize) -> Result<Self> {
         let memory = IoBuf::zeroed(count * page_bytes, PageKind::Huge)
             .map_err(|error| Error::from_io("take memory for the buffer pool", error))?;

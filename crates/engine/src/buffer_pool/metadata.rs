@@ -201,7 +201,7 @@ impl Metadata {
         let mut state = self.lock();
         for block in blocks {
             match error.kind() {
-                ErrorKind::NoSpace => state.allocator.give_back(block),
+                ErrorKind::NoSpace | ErrorKind::NoResources => state.allocator.give_back(block),
                 _ => state.allocator.set_aside(block),
             }
         }

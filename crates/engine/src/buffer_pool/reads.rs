@@ -55,6 +55,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nofault_io::disk::{Disk, QueueOptions};
+use nofault_io::error::Error as IoError;
 
 use self::completion_demand::CompletionDemand;
 pub(super) use self::completion_demand::ServedScan;
@@ -84,7 +85,7 @@ use super::word_array::Entry;
 use super::write::Writer;
 use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::Missing;
 
@@ -160,10 +161,9 @@ impl Reads {
         let options = QueueOptions { registered, depth_max: at_device_max, ..QueueOptions::default() };
         let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
-        let ready_fd =
-            queue.ready_fd().map(own).transpose().map_err(|error| {
-                Error::new(ErrorKind::NoSpace, format!("duplicate the descriptor of a queue: {error}"))
-            })?;
+        let no_descriptor =
+            |error| Error::from_io("open a queue", IoError::from_io("duplicate its descriptor", &error));
+        let ready_fd = queue.ready_fd().map(own).transpose().map_err(no_descriptor)?;
         let run_blocks_max =
             (frames.count() / READ_AHEAD_SHARE).clamp(1, (READ_AHEAD_BYTES_MAX / frames.page_bytes()).max(1)) as u64;
         let scheduler =

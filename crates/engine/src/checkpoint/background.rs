@@ -28,7 +28,7 @@ impl Background {
     /// Starts the thread.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads left.
+    /// `NoResources` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
         // Commits that wait for a checkpoint to free log space would wait for ever.

@@ -92,7 +92,7 @@ impl CompactionThread {
     /// Starts the thread. `in_panic` is called when it panics.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads or descriptors left.
     pub(super) fn start(parts: CompactionParts, in_panic: impl FnOnce(&Error) + Send + 'static) -> Result<Self> {
         let notifier = Arc::new(Notifier::new()?);
         parts.shrinker.notify_after_checkpoints(Arc::clone(&notifier));

@@ -340,7 +340,7 @@ impl FreeingThread {
     /// Starts the thread. It begins with the pages of tables dropped before. `in_panic` is called when it panics.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads or descriptors left.
     pub(super) fn start<S: Store, L: CommitLog>(
         dropped: Arc<DroppedTables<S, L>>,
         in_panic: impl FnOnce(&Error) + Send + 'static,

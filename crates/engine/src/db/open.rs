@@ -41,8 +41,26 @@ use crate::transaction::visibility::Visibility;
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
     let _span = events::database(Some(path));
     settings.check_new()?;
-    let NewDirectory { directory, stripes, signed } = new_directory(path, settings)?;
-    create_in(&directory, settings, Purpose::Use, stripes, Some(signed)).inspect(|db| serve_stats(db, path, settings))
+    let was_there = path.exists();
+    let created = new_directory(path, settings).and_then(|NewDirectory { directory, stripes, signed }| {
+        // The name is locked here, too, so that no other process opens or creates a database while a failed one is removed.
+        create_in(&directory, settings, Purpose::Use, stripes, Some(Arc::clone(&signed)))
+            .inspect_err(|error| remove_failed(&*directory, error))
+    });
+    if created.is_err() && !was_there {
+        // Only when nothing is in it.
+        let _ = std::fs::remove_dir(path);
+    }
+    created.inspect(|db| serve_stats(db, path, settings))
+}
+
+/// Removes the files of a creation that failed, as far as that is possible. The caller has the name of the folder
+/// locked.
+pub(super) fn remove_failed(directory: &dyn Directory, error: &Error) {
+    // Then the files are another's.
+    if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::AlreadyExists | ErrorKind::InvalidCall) {
+        recovery::remove_unfinished(directory);
+    }
 }
 
 /// Serves the counters of a database in its folder, if the settings ask for it.
@@ -58,7 +76,7 @@ pub(super) struct NewDirectory {
     /// The text of the list of folders, if the database is to be striped.
     pub(super) stripes: Option<String>,
     /// A lock that keeps other processes from creating a database in the same folder.
-    pub(super) signed: Box<dyn FileLock>,
+    pub(super) signed: Arc<dyn FileLock>,
 }
 
 /// Prepares the directory for a database that is to be created in a folder of this machine. Changes nothing where the
@@ -68,12 +86,13 @@ pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirec
     make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
     refuse_occupied(&folder)?;
-    let signed: Box<dyn FileLock> = Box::new(folder.lock_by_name(LOCK).map_err(failed)?);
+    let signed: Arc<dyn FileLock> = Arc::new(folder.lock_by_name(LOCK).map_err(failed)?);
     // Another creation may have completed here before it released the lock.
-    refuse_occupied(&folder)?;
+    refuse_occupied(&folder).inspect_err(|error| remove_failed(&folder, error))?;
     let main: Arc<dyn Directory> = Arc::new(folder);
-    stripes::remove_unfinished_parts(&*main, &ThisMachine)?;
-    let (directory, stripes) = stripes::create(main, &settings.stripe_folders, random(), &ThisMachine)?;
+    let prepared = stripes::remove_unfinished_parts(&*main, &ThisMachine)
+        .and_then(|()| stripes::create(Arc::clone(&main), &settings.stripe_folders, random(), &ThisMachine));
+    let (directory, stripes) = prepared.inspect_err(|error| remove_failed(&*main, error))?;
     Ok(NewDirectory { directory, stripes, signed })
 }
 
@@ -154,7 +173,7 @@ pub(super) fn create_in(
     settings: &Settings,
     purpose: Purpose,
     stripes: Option<String>,
-    signed: Option<Box<dyn FileLock>>,
+    signed: Option<Arc<dyn FileLock>>,
 ) -> Result<Db> {
     settings.check_new()?;
     let creation = Creation { file_id: settings.seed.unwrap_or_else(random), purpose, stripes, signed };

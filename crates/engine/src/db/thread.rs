@@ -19,7 +19,7 @@ struct Slot<T> {
 /// the work running.
 ///
 /// # Errors
-/// `NoSpace` when the system has no thread to give, `Bug` when the work panicked on its own thread.
+/// `NoResources` when the system has no thread to give, `Bug` when the work panicked on its own thread.
 pub(super) async fn run<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     if is_blocking().await { Ok(work()) } else { on_new_thread(name, work).await }
 }
@@ -37,7 +37,7 @@ fn on_new_thread<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
     });
     std::future::poll_fn(move |context| {
         if let Err(error) = &spawned {
-            return Poll::Ready(Err(Error::new(ErrorKind::NoSpace, format!("start a background thread: {error}"))));
+            return Poll::Ready(Err(Error::from_spawn(error)));
         }
         let outcome = |slot: &mut Slot<T>| match slot.result.take() {
             Some(result) => Some(Ok(result)),

@@ -15,9 +15,8 @@ use nofault_io::disk::{Directory, FileLock};
 
 use super::open::NewDirectory;
 use super::{Db, close, open, thread};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::events;
-use crate::recovery::names::LOCK;
 use crate::recovery::{self, Purpose};
 use crate::settings::Settings;
 
@@ -62,7 +61,7 @@ struct UnfinishedFiles {
     directory: Arc<dyn Directory>,
     place: Option<Place>,
     /// Keeps other processes from creating a database in the folder until this one has its name, or is removed.
-    signed: Option<Box<dyn FileLock>>,
+    signed: Option<Arc<dyn FileLock>>,
     is_finished: bool,
     /// Whether dropping them may wait until they are removed.
     may_wait: bool,
@@ -73,27 +72,16 @@ struct UnfinishedFiles {
 struct Place {
     path: PathBuf,
     was_there: bool,
-    had_lock: bool,
 }
 
 impl Place {
     fn at(path: &Path) -> Self {
-        let is_there = |path: &Path| path.symlink_metadata().is_ok();
-        Self { path: path.into(), was_there: is_there(path), had_lock: is_there(&path.join(LOCK)) }
+        Self { path: path.into(), was_there: path.symlink_metadata().is_ok() }
     }
 
-    /// Removes the folder, if it was made for a creation that has not begun; not where another process is at work in it.
-    fn remove_made_in_vain(&self, error: &Error) {
-        if !self.was_there && !matches!(error.kind(), ErrorKind::Busy | ErrorKind::AlreadyExists) {
-            let _ = std::fs::remove_file(self.path.join(LOCK)).and_then(|()| std::fs::remove_dir(&self.path));
-        }
-    }
-
-    /// Removes what the creation has made in `directory`, the folder, beside the files of the database, as far as that is possible.
-    fn remove(&self, directory: &dyn Directory) {
-        // Where the lock file is gone, so is the folder: what has its path by now belongs to others.
-        if !self.had_lock && directory.remove(LOCK).is_ok() && !self.was_there {
-            // Fails when there is anything else in it, which stays.
+    /// Removes the folder if the creation has made it and nothing is in it.
+    fn remove(&self) {
+        if !self.was_there {
             let _ = std::fs::remove_dir(&self.path);
         }
     }
@@ -115,10 +103,9 @@ impl UnfinishedDb {
         let _span = events::database(Some(path));
         settings.check_new()?;
         let place = Place::at(path);
-        let prepared = open::new_directory(path, settings).inspect_err(|error| place.remove_made_in_vain(error));
+        let prepared = open::new_directory(path, settings).inspect_err(|_| place.remove());
         let NewDirectory { directory, stripes, signed } = prepared?;
-        let files = UnfinishedFiles::in_directory(&directory, Some(place), Some(signed));
-        let new = Self::open(files, settings, stripes)?;
+        let new = Self::open(&directory, settings, stripes, Some(signed), Some(place))?;
         open::serve_stats(&new.db, path, settings);
         Ok(new)
     }
@@ -129,12 +116,24 @@ impl UnfinishedDb {
     /// As [`Db::create_in`].
     pub fn create_in(directory: &Arc<dyn Directory>, settings: &Settings) -> Result<Self> {
         let _span = events::database(None);
-        Self::open(UnfinishedFiles::in_directory(directory, None, None), settings, None)
+        Self::open(directory, settings, None, None, None)
     }
 
-    fn open(mut files: UnfinishedFiles, settings: &Settings, stripes: Option<String>) -> Result<Self> {
-        let db = open::create_in(&files.directory, settings, Purpose::Fill, stripes, None)?;
-        files.db = Some(db.clone());
+    fn open(
+        directory: &Arc<dyn Directory>,
+        settings: &Settings,
+        stripes: Option<String>,
+        signed: Option<Arc<dyn FileLock>>,
+        place: Option<Place>,
+    ) -> Result<Self> {
+        let created = open::create_in(directory, settings, Purpose::Fill, stripes, None).inspect_err(|error| {
+            open::remove_failed(&**directory, error);
+            place.iter().for_each(Place::remove);
+        });
+        let db = created?;
+        let directory = Arc::clone(directory);
+        let files =
+            UnfinishedFiles { db: Some(db.clone()), directory, place, signed, is_finished: false, may_wait: true };
         Ok(Self { db, files })
     }
 
@@ -170,12 +169,6 @@ impl UnfinishedDb {
     }
 }
 
-impl UnfinishedFiles {
-    fn in_directory(directory: &Arc<dyn Directory>, place: Option<Place>, signed: Option<Box<dyn FileLock>>) -> Self {
-        Self { db: None, directory: Arc::clone(directory), place, signed, is_finished: false, may_wait: true }
-    }
-}
-
 impl Drop for UnfinishedFiles {
     fn drop(&mut self) {
         if self.is_finished {
@@ -187,7 +180,7 @@ impl Drop for UnfinishedFiles {
             drop(db.map(|db| db.with_waiting_drop(true)));
             recovery::remove_unfinished(&*directory);
             // While the creation of others is kept out.
-            place.iter().for_each(|place| place.remove(&*directory));
+            place.iter().for_each(Place::remove);
             drop(signed);
         };
         if self.may_wait {
@@ -208,6 +201,7 @@ mod tests {
     use super::*;
     use crate::db::Batch;
     use crate::driver::block_on;
+    use crate::error::ErrorKind;
     use crate::pages::Durability;
 
     /// Fills a database with tables in every way in which one gets entries.

@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nofault_io::error::Error as IoError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// A notifier. A notification costs next to nothing while no thread listens, or while an earlier notification has not
 /// been received yet.
@@ -25,10 +26,11 @@ impl Notifier {
     /// Creates a notifier to which no thread listens yet.
     ///
     /// # Errors
-    /// `NoSpace` when the process has no descriptors left.
+    /// `NoResources` when the process has no descriptors left.
     pub(crate) fn new() -> Result<Self> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::new(ErrorKind::NoSpace, format!("make an event descriptor: {error}")))?;
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+            Error::from_io("open a database", IoError::from_rustix("make an event descriptor", error))
+        })?;
         Ok(Self { fd, has_listener: AtomicBool::new(false), notified: AtomicBool::new(false) })
     }
 

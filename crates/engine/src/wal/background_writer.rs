@@ -28,7 +28,7 @@ impl Log {
     /// waiting caller.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no threads left.
+    /// `NoResources` when the system has no threads left.
     pub(crate) fn start_writer(&self) -> Result<WalWriter> {
         let stop = Arc::new(AtomicBool::new(false));
         let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));

@@ -6,6 +6,7 @@
 
 mod kept;
 mod kill;
+mod limits;
 mod memory;
 #[path = "../common/read_by_another.rs"]
 mod read_by_another;

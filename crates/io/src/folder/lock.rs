@@ -143,6 +143,9 @@ impl Drop for LockedFile {
 
 /// Makes the error for a lock that was not given: the reason, and the process that holds the lock.
 fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
+    if matches!(error, Errno::NOMEM | Errno::INTR) {
+        return Error::from_rustix("lock", error).at(path);
+    }
     if !matches!(error, Errno::AGAIN | Errno::ACCESS) {
         let hint = "this file system has no locks: put the database on one that has, as only a lock keeps a second process out";
         return Error::new(ErrorKind::Unsupported, "lock", format!("{error}: {hint}")).at(path);

@@ -25,7 +25,7 @@ use super::UringOptions;
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
 use crate::disk::{DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, limit};
 use crate::file::DiskFile;
 use crate::transfer::{Piece, Step, Transfer, perform};
 
@@ -462,9 +462,8 @@ fn unregistered_note(error: &std::io::Error, regions: &[Region]) -> DiskNote {
     let len_bytes: usize = regions.iter().map(Region::len_bytes).sum();
     let why = match error.raw_os_error() {
         Some(libc::ENOMEM) => {
-            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-            let limit = limit.map_or("no limit".into(), |bytes| format!("{bytes} bytes"));
-            format!("RLIMIT_MEMLOCK is {limit}, raise it (ulimit -l) or give CAP_IPC_LOCK")
+            let limit = limit(rustix::process::Resource::Memlock);
+            format!("raise `ulimit -l` (RLIMIT_MEMLOCK), now {limit}, or give CAP_IPC_LOCK")
         }
         _ => error.to_string(),
     };

@@ -53,7 +53,7 @@ impl ScanMemory {
     /// Allocates the region for a pool of `frames` frames: see [`bytes_for`].
     ///
     /// # Errors
-    /// `NoSpace` when the system has no memory.
+    /// `NoResources` when the system has no memory.
     pub(super) fn new(frames: usize, page_bytes: usize, bytes_min: usize) -> Result<Self> {
         let bytes = bytes_for(frames, page_bytes, bytes_min);
         if bytes == 0 {

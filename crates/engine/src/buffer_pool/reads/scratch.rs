@@ -51,7 +51,7 @@ impl Scratch {
     /// [`RUNS_MAX`] runs.
     ///
     /// # Errors
-    /// `NoSpace` when the system has no memory.
+    /// `NoResources` when the system has no memory.
     pub(super) fn new(frames: usize, page_bytes: usize) -> Result<Self> {
         let Lengths { run_blocks_max, run_bytes, runs } = Lengths::of(frames, page_bytes);
         let memory = IoBuf::zeroed(run_bytes * runs, PageKind::Huge)

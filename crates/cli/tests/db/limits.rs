@@ -1,0 +1,36 @@
+//! `nofault db` in a process that may have few descriptors.
+
+use std::process::Command;
+
+use super::{db, said};
+
+#[test]
+fn a_command_with_too_few_descriptors_names_the_limit_ends_with_a_code_of_its_own_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&db(folder.path(), &["create", "there"]), 0);
+    let (mut made, mut refused) = (0, 0);
+    for descriptors in 4..40 {
+        let run = |arguments: &str| {
+            let command = format!("ulimit -n {descriptors}; exec \"$0\" db {arguments}");
+            let arguments = ["-c", &command, env!("CARGO_BIN_EXE_nofault")];
+            Command::new("sh").args(arguments).current_dir(folder.path()).output().expect("the shell starts")
+        };
+        for command in ["create new", "put there a 1", "get there a --read-only"] {
+            let output = run(command);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0 | 1) => made += 1,
+                Some(10) => {
+                    refused += 1;
+                    let remedy = format!("raise `ulimit -n` (RLIMIT_NOFILE), now {descriptors}");
+                    assert!(stderr.contains(&remedy) && !stderr.contains("free some space"), "{command}: {stderr}");
+                    assert!(!folder.path().join("new").exists(), "left behind with {descriptors} descriptors");
+                }
+                code => panic!("{command} with {descriptors} descriptors: {code:?}: {stderr}"),
+            }
+        }
+        let _ = std::fs::remove_dir_all(folder.path().join("new"));
+    }
+    assert!(made > 0 && refused > 0, "{made} and {refused}");
+    said(&db(folder.path(), &["get", "there", "a"]), 0);
+}
