@@ -160,9 +160,8 @@ impl UnfinishedDb {
     /// As [`UnfinishedDb::finish`]. Blocks.
     pub(super) fn finish_now(self) -> Result<()> {
         let Self { db, mut files } = self;
-        drop(db);
-        // Closed before it becomes a database, so that nothing writes to it afterwards.
-        files.db.take().map_or(Ok(()), close::close)?;
+        // Closed for all handles before it becomes a database, so that nothing writes to it afterwards.
+        close::close(&db)?;
         recovery::finish(&*files.directory)?;
         files.is_finished = true;
         Ok(())
@@ -177,7 +176,8 @@ impl Drop for UnfinishedFiles {
         let (db, directory) = (self.db.take(), Arc::clone(&self.directory));
         let (place, signed) = (self.place.take(), self.signed.take());
         let remove = move || {
-            drop(db.map(|db| db.with_waiting_drop(true)));
+            // Fails where it was closed before; else nothing that fails here counts, since the files go.
+            let _ = db.map(|db| close::close(&db));
             recovery::remove_unfinished(&*directory);
             // While the creation of others is kept out.
             place.iter().for_each(Place::remove);
