@@ -6,7 +6,7 @@
 //! Kept true by: a child does not outlive its parent (PR_SET_PDEATHSIG) nor the parent's handle of it; how a child
 //! ended is determined from the end of its lines and its exit status, not from a failed write to it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::lines::{LineError, Lines};
+use crate::paths::shown;
 
+/// Most bytes of a message: a trial's result, which becomes a line of the records.
+const LINE_BYTES_MAX: usize = 32 << 20;
+/// Most characters that are shown of a line that is no message.
+const SHOWN_CHARS_MAX: usize = 500;
 /// Longest time that a child may take to finish after it was asked to, where the parent waits for a limited time.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
@@ -65,7 +71,7 @@ impl Running {
     /// The system's error, with the program's name.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let started = Self::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
-        started.map_err(|error| LabError::system(format!("start {}", command.get_program().display()), &error))
+        started.map_err(|error| LabError::system(format!("start {}", shown(&command.get_program())), &error))
     }
 
     /// Sends a message as a line to the child. A failed write is ignored: if the child has ended, the end of its output
@@ -136,7 +142,8 @@ impl Running {
                         }
                     }
                     Err(error) => {
-                        let message = format!("the child printed something that is no message: {error}: {line}");
+                        let beginning: String = line.chars().take(SHOWN_CHARS_MAX).collect();
+                        let message = format!("the child printed something that is no message: {error}: {beginning}");
                         return Err(LabError::new(LabErrorKind::System, message));
                     }
                 },
@@ -172,7 +179,7 @@ impl Running {
 
 /// The requests that the parent sends to this child process, one line each.
 pub(crate) struct Orders<R> {
-    from: BufReader<R>,
+    from: Lines<BufReader<R>>,
     command: &'static str,
 }
 
@@ -181,7 +188,7 @@ impl<R: Read> Orders<R> {
     /// when its parent ends: without the parent the result has no reader, and the memory limits may already be gone.
     pub(crate) fn new(input: R, command: &'static str) -> Self {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-        Self { from: BufReader::new(input), command }
+        Self { from: Lines::new(BufReader::new(input), LINE_BYTES_MAX), command }
     }
 
     /// Reads the first request; an error where there is none.
@@ -201,14 +208,13 @@ impl<R: Read> Orders<R> {
         self.line()?.map(|line| self.parse(&line)).transpose()
     }
 
-    fn line(&mut self) -> Result<Option<String>> {
-        let mut line = String::new();
-        let count = self.from.read_line(&mut line).map_err(|error| LabError::system("read an order", &error))?;
-        Ok((count > 0).then_some(line))
+    fn line(&mut self) -> Result<Option<Vec<u8>>> {
+        let line = self.from.next_line().map(|line| line.map(<[u8]>::to_vec));
+        line.map_err(|error| error.of("an order", LabErrorKind::Usage))
     }
 
-    fn parse<T: DeserializeOwned>(&self, line: &str) -> Result<T> {
-        serde_json::from_str(line).map_err(|error| self.usage(&error))
+    fn parse<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T> {
+        serde_json::from_slice(line).map_err(|error| self.usage(&error))
     }
 
     /// Creates the `Usage` error for a request that cannot be understood.
@@ -234,13 +240,20 @@ fn line_of(message: &impl Serialize) -> Result<String> {
     Ok(line + "\n")
 }
 
-/// Returns the lines of a pipe, read by a thread so that the receiver can wait with a timeout. They end with the pipe.
+/// Returns the lines of a pipe, read by a thread so that the receiver can wait with a timeout. They end with the pipe, and after a line that
+/// is too long for a message, in whose place an error stands.
 fn lines_of(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     if let Some(pipe) = pipe {
         std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
-                if sender.send(line).is_err() {
+            let mut lines = Lines::new(BufReader::new(pipe), LINE_BYTES_MAX).exact();
+            loop {
+                let (line, is_last) = match lines.next_line() {
+                    Ok(Some(line)) => (String::from_utf8_lossy(line).into_owned(), false),
+                    Ok(None) | Err(LineError::System(_)) => break,
+                    Err(error) => (error.to_string(), true),
+                };
+                if sender.send(line).is_err() || is_last {
                     break;
                 }
             }

@@ -21,6 +21,7 @@ use crate::experiments;
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 use crate::judge::{self, statistics};
+use crate::paths::shown;
 use crate::record::file::RecordFile;
 use crate::record::{RunInfo, SkipCause};
 use crate::summary::{Group, Metric, Spread, Summary};
@@ -146,8 +147,8 @@ pub fn compare(a: &RecordFile, b: &RecordFile, threshold: f64) -> crate::error::
         let message = format!(
             "{} and {} have no trial in common, so that nothing can be compared: name two results of the same experiments with the same \
              parameters ('nofault lab list' shows them)",
-            a.path.display(),
-            b.path.display()
+            shown(&a.path),
+            shown(&b.path)
         );
         return Err(LabError::new(LabErrorKind::Usage, message));
     }

@@ -18,10 +18,12 @@ pub use params::Params;
 pub use sections::{Section, Sections};
 pub use workload::{WorkloadConfig, YesNo};
 
+use crate::paths;
+
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Every parameter of a run. Sizes in bytes, times in seconds.
+/// Every parameter of a run. Sizes in bytes, times in seconds; paths as [`paths::to_text`] writes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// The preset from which the other values started.
@@ -29,6 +31,7 @@ pub struct Config {
     /// The experiments to run, in order.
     pub experiments: Vec<ExperimentId>,
     /// Folder for data files: on the file system to be measured.
+    #[serde(with = "paths::field")]
     pub dir: PathBuf,
     /// Number of times that each trial is measured; the methods alternate.
     pub repeats: u32,
@@ -50,16 +53,18 @@ pub struct Config {
     /// Memory limit of the trials on the RAM-backed device.
     pub ram_memory_bytes: u64,
     /// Raw block devices to read from, besides the data file.
+    #[serde(with = "paths::fields")]
     pub devices: Vec<PathBuf>,
     /// Whether devices that do not carry the lab's marker are read as well. They are never written.
     pub unmarked_devices: bool,
     /// A file of the user's that is read in place of the lab's own data file: none, or one. It is opened for reading only.
-    #[serde(default)]
+    #[serde(default, with = "paths::fields")]
     pub own_file: Vec<PathBuf>,
     /// The recorded accesses of a program of the user's, which are replayed: no file, or one.
-    #[serde(default)]
+    #[serde(default, with = "paths::fields")]
     pub trace: Vec<PathBuf>,
     /// Further folders or devices for the striped scan.
+    #[serde(with = "paths::fields")]
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.
     pub fio: Choice,

@@ -296,9 +296,9 @@ pub(crate) struct Available {
 impl Available {
     /// Returns the path of the folder in which an experiment's trials make their databases; it contains those of one
     /// store at a time. An empty text when no such folder was prepared.
-    pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> String {
+    pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> PathBuf {
         let place = self.stores.iter().find(|place| place.experiment == experiment);
-        place.map_or(String::new(), |place| place.folder.display().to_string())
+        place.map_or_else(PathBuf::new, |place| place.folder.clone())
     }
 
     /// The memory limit of an experiment's trials that make databases larger than memory.

@@ -55,12 +55,12 @@ impl Unit {
 }
 
 /// Returns a text in which no character can act on a terminal: control characters other than line breaks, and characters
-/// that change the direction of writing, stand as `\u001b`, the form in which JSON has them. Records come from files
+/// that change the direction of writing or are not seen, stand as `\u001b`, the form in which JSON has them. Records come from files
 /// that others may have written.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let acts = |c: char| {
         c != '\n' && c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
     };
     if !text.contains(acts) {
         return Cow::Borrowed(text);

@@ -9,6 +9,8 @@ use serde::Serialize;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiments;
 use crate::format;
+use crate::paths;
+use crate::paths::shown;
 use crate::record::ExperimentId;
 use crate::record::file::{RecordFile, read_records};
 
@@ -16,6 +18,7 @@ use crate::record::file::{RecordFile, read_records};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
     /// Path of the result folder.
+    #[serde(serialize_with = "paths::field::serialize")]
     pub folder: PathBuf,
     /// The content of the folder, or why it cannot be read.
     pub state: State,
@@ -56,10 +59,10 @@ pub enum State {
 /// an error.
 pub fn results(folder: &Path) -> Result<Vec<Entry>> {
     if !folder.exists() {
-        let message = format!("there is no folder {}; name the one that was given to --dir", folder.display());
+        let message = format!("there is no folder {}; name the one that was given to --dir", shown(&folder));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
-    let failed = |error| LabError::system(format!("list the results in {}", folder.display()), &error);
+    let failed = |error| LabError::system(format!("list the results in {}", shown(&folder)), &error);
     let mut folders = vec![folder.to_path_buf()];
     for entry in fs::read_dir(folder).map_err(failed)? {
         folders.push(entry.map_err(failed)?.path());
@@ -104,7 +107,7 @@ pub fn text(entries: &[Entry]) -> String {
     }
     let mut text = String::new();
     for entry in entries {
-        let folder = entry.folder.display();
+        let folder = shown(&entry.folder);
         let _ = match &entry.state {
             State::Readable { started_unix_ms, preset, experiments, trials, incomplete_reason } => {
                 let names: Vec<&str> = experiments.iter().map(|id| id.name()).collect();

@@ -15,11 +15,13 @@ mod warning;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 pub use crate::config::ExperimentId;
+use crate::paths;
 pub use target::TargetKind;
 pub use warning::{Warning, WarningKind};
 
@@ -155,7 +157,8 @@ pub struct Target {
     /// Name in tables: `file`, `ram` (a zram device), `device`, `striped-2`.
     pub label: String,
     /// Paths of the files or devices; several for a striped scan.
-    pub paths: Vec<String>,
+    #[serde(with = "paths::fields")]
+    pub paths: Vec<PathBuf>,
     /// Bytes of data in each file or device, after the header block.
     pub data_bytes: u64,
     /// Seed of the content, by which readers verify it; `None` for a device with unknown content.

@@ -33,10 +33,12 @@ pub use schedule::Plan;
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
+use crate::lines::read_text;
 use crate::machine::cache;
 use crate::machine::memory::Limit;
 use crate::machine::read_ahead::ReadAhead;
 use crate::measure::unix_ms;
+use crate::paths::shown;
 use crate::progress::Progress;
 use crate::record::file::{RecordFile, RecordWriter};
 use crate::record::{
@@ -46,6 +48,9 @@ use crate::record::{
 
 use prepare::RunResources;
 use schedule::Schedule;
+
+/// Most bytes of a configuration file.
+const CONFIG_BYTES_MAX: usize = 1 << 20;
 
 /// Options of a run: its configuration, its folders and how its trials are executed.
 #[derive(Debug, Clone)]
@@ -93,7 +98,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     config.validate()?;
     if let Some(out) = options.out.as_ref().filter(|out| out.exists()) {
         let message =
-            format!("{} exists: results are never overwritten; choose another folder with --out", out.display());
+            format!("{} exists: results are never overwritten; choose another folder with --out", shown(&out));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let started = Instant::now();
@@ -164,20 +169,21 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
 /// Reads a configuration from a TOML file, or from the records of an earlier run.
 ///
 /// # Errors
-/// `Usage` for a file that is neither, with the reason.
+/// `Usage` for a file that is neither, with the reason; the system's error.
 pub fn config_from_file(path: &Path) -> Result<Config> {
     if path.is_dir() || path.extension().is_some_and(|end| end == "ndjson") {
         return Ok(read(path)?.run.config);
     }
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let message =
-                format!("there is no {}; 'nofault lab --print-config' prints a file to start from", path.display());
+                format!("there is no {}; 'nofault lab --print-config' prints a file to start from", shown(path));
             return Err(LabError::new(LabErrorKind::Usage, message));
         }
-        Err(error) => return Err(LabError::system(format!("read {}", path.display()), &error)),
+        Err(error) => return Err(LabError::system(format!("read {}", shown(path)), &error)),
     };
+    let text = read_text(file, CONFIG_BYTES_MAX).map_err(|error| error.of(shown(path), LabErrorKind::Usage))?;
     Config::from_toml(&text)
 }
 
@@ -187,7 +193,7 @@ fn make_folder(options: &RunOptions, dir: &Path) -> Result<PathBuf> {
         None => dir.join(folder_name(unix_ms())),
     };
     std::fs::create_dir_all(&folder)
-        .map_err(|error| LabError::system(format!("create the result folder {}", folder.display()), &error))?;
+        .map_err(|error| LabError::system(format!("create the result folder {}", shown(&folder)), &error))?;
     Ok(folder)
 }
 
@@ -447,6 +453,27 @@ mod tests {
     use crate::config::Config;
     use crate::record::MachineInfo;
     use crate::record::file::read_records;
+
+    #[test]
+    fn a_configuration_that_another_program_wrote_is_read_and_what_is_none_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my.toml");
+        let from = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            config_from_file(&path)
+        };
+        let text = "seed = 7\r\n[random]\r\nthreads = [7]\r\n";
+        let read = from(format!("\u{feff}{text}").as_bytes()).unwrap();
+        assert_eq!(read, Config::from_toml(&text.replace('\r', "")).unwrap());
+        let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (bytes, told) in
+            [(wide, "UTF-16"), (b"seed = 7\n\xff".to_vec(), "line 2"), (vec![b'#'; 2 << 20], "longer than 1 MiB")]
+        {
+            let error = from(&bytes).unwrap_err();
+            assert!(error.kind() == LabErrorKind::Usage && error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains("my.toml"), "{error}");
+        }
+    }
 
     #[test]
     fn a_run_with_failed_trials_is_not_complete_with_or_without_wrong_data() {

@@ -10,6 +10,7 @@ use crate::config::{Choice, Config, ExperimentId, GIB, MIB, MemoryChoice, Preset
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Experiment, LimitedTrials};
 use crate::experiments;
+use crate::paths::shown;
 use crate::trace::{Op, Trace};
 
 impl Default for Config {
@@ -105,7 +106,7 @@ impl Config {
             }
         }
         if let Some((_, path)) = self.devices.iter().enumerate().find(|(at, path)| self.devices[..*at].contains(path)) {
-            return Err(format!("devices: {} is named twice", path.display()));
+            return Err(format!("devices: {} is named twice", shown(&path)));
         }
         if self.experiments.is_empty() {
             return Err("experiments: at least one is needed".to_owned());

@@ -9,11 +9,16 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::format;
+use crate::lines::read_text;
+use crate::paths::shown;
 use crate::record::file::{RecordFile, parse_records};
 use crate::record::{Record, Trial};
 
 /// The name under which a shared file carries the version of its form.
 const FORM: &str = "nofault_share";
+/// Most bytes of a shared file.
+const BYTES_MAX: usize = 32 << 20;
 /// Version of the form of a shared file.
 const VERSION: u64 = 1;
 /// Fields that hold paths, in configurations and targets.
@@ -57,7 +62,7 @@ impl Names {
 /// Makes the shared form of a result.
 ///
 /// # Errors
-/// `System` when a record has no JSON form.
+/// `System` when a record has no JSON form; `Unsupported` for a result that is too large for one file.
 pub fn share(file: &RecordFile, names: &Names) -> Result<Shared> {
     let mut redaction = Redaction { names, paths: 0, hosts: 0, users: 0, facts: 0 };
     let mut records = vec![redaction.record(&Record::Run(file.run.clone()))?];
@@ -76,6 +81,11 @@ pub fn share(file: &RecordFile, names: &Names) -> Result<Shared> {
     let shown = text_of(&records[0])?;
     let left_out = "ticks and raw histograms; host and user names, paths, serial numbers";
     let text = text_of(&json!({ FORM: VERSION, "left_out": left_out, "records": records }))?;
+    if text.len() >= BYTES_MAX {
+        let why =
+            format!("a shared file has at most {}: share a result with fewer trials", format::bytes(BYTES_MAX as u64));
+        return Err(LabError::new(LabErrorKind::Unsupported, why));
+    }
     let counts = [
         ("paths", redaction.paths),
         ("names of this machine", redaction.hosts),
@@ -95,10 +105,10 @@ pub fn is_one(head: &[u8]) -> bool {
 /// # Errors
 /// `Damaged` for text that is no shared result, and for one of a newer form; as for records otherwise.
 pub fn read(path: &Path) -> Result<RecordFile> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let file = std::fs::File::open(path).map_err(|error| LabError::system(format!("read {}", shown(path)), &error))?;
+    let text = read_text(file, BYTES_MAX).map_err(|error| error.of(shown(path), LabErrorKind::Damaged))?;
     let damaged = |why: &str| {
-        LabError::new(LabErrorKind::Damaged, format!("{}: no shared result of the lab: {why}", path.display()))
+        LabError::new(LabErrorKind::Damaged, format!("{}: no shared result of the lab: {why}", shown(path)))
     };
     let value: Value = serde_json::from_str(&text).map_err(|error| damaged(&error.to_string()))?;
     match value.get(FORM).and_then(Value::as_u64) {

@@ -19,6 +19,7 @@ mod sqlite;
 #[cfg(test)]
 mod tests;
 
+use crate::paths::shown;
 use crate::record::SkipCause;
 use std::path::Path;
 
@@ -243,9 +244,9 @@ fn next_batch(entries: &mut dyn Iterator<Item = (Key, Vec<u8>)>, batch: &mut Vec
 /// Creates the folder of a new store; checks that the folder of an existing store is there.
 fn prepare(folder: &Path, start: Start) -> Result<()> {
     match start {
-        Start::New => std::fs::create_dir(folder).map_err(|error| LabError::system(folder.display(), &error)),
+        Start::New => std::fs::create_dir(folder).map_err(|error| LabError::system(shown(&folder), &error)),
         Start::Old if folder.is_dir() => Ok(()),
-        Start::Old => Err(LabError::new(LabErrorKind::Usage, format!("{}: no store is there", folder.display()))),
+        Start::Old => Err(LabError::new(LabErrorKind::Usage, format!("{}: no store is there", shown(&folder)))),
     }
 }
 

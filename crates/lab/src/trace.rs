@@ -13,11 +13,13 @@ pub mod strace;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{BufRead, BufReader, ErrorKind, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::lines::{LineError, Lines};
+use crate::paths::{open_ordinary, shown};
 
 pub use choice::Recording;
 
@@ -85,16 +87,15 @@ impl Trace {
     /// Reads a trace: its first accesses, 1,048,576 at most.
     ///
     /// # Errors
-    /// `Usage` with the number of the first line that is no access, and for a file without a read or write; the system's
-    /// error.
+    /// `Usage` with the number of the first line that is no access, for a file without a read or write, and for what is no ordinary file
+    /// (a trace is read several times); the system's error.
     pub fn read(path: &Path) -> Result<Self> {
-        let system = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
-        let file = File::open(path).map_err(|error| system(&error))?;
-        Self::parse(BufReader::new(file)).map_err(|wrong| match wrong {
-            Wrong::System(error) => system(&error),
-            Wrong::Line(why) => {
-                LabError::new(LabErrorKind::Usage, format!("{}: {why}; a line is {COLUMNS}", path.display()))
-            }
+        let usage =
+            |why: String| LabError::new(LabErrorKind::Usage, format!("{}: {why}; a line is {COLUMNS}", shown(path)));
+        Self::parse(BufReader::new(open_ordinary(path)?)).map_err(|wrong| match wrong {
+            Wrong::Text(LineError::TooLong { line, .. }) => usage(format!("line {line}: longer than any access")),
+            Wrong::Text(error) => error.of(shown(path), LabErrorKind::Usage),
+            Wrong::Line(why) => usage(why),
         })
     }
 
@@ -107,27 +108,20 @@ impl Trace {
         let written = made.and_then(|mut file| file.write_all(self.csv().as_bytes()));
         written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
-                let message = format!("{} exists, and is left as it is; name another file with --out", path.display());
+                let message = format!("{} exists, and is left as it is; name another file with --out", shown(&path));
                 LabError::new(LabErrorKind::Usage, message)
             }
-            _ => LabError::system(format!("write {}", path.display()), &error),
+            _ => LabError::system(format!("write {}", shown(&path)), &error),
         })
     }
 
-    fn parse(mut text: impl BufRead) -> std::result::Result<Self, Wrong> {
+    fn parse(text: impl BufRead) -> std::result::Result<Self, Wrong> {
         let (mut trace, mut names) = (Self::default(), BTreeMap::new());
-        let mut line = Vec::new();
-        for number in 1.. {
-            line.clear();
-            let count = text.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-            if count == 0 {
-                break;
-            }
+        let mut lines = Lines::new(text, LINE_BYTES_MAX);
+        while lines.next_line()?.is_some() {
+            let number = lines.number();
             let wrong = |why: &str| Wrong::Line(format!("line {number}: {why}"));
-            if count > LINE_BYTES_MAX {
-                return Err(wrong("longer than any access"));
-            }
-            let line = std::str::from_utf8(&line).map_err(|_| wrong("this is no text"))?.trim();
+            let line = std::str::from_utf8(lines.line()).map_err(|_| wrong("this is no text"))?.trim();
             let is_header = trace.accesses.is_empty() && line.starts_with("offset");
             if line.is_empty() || line.starts_with('#') || is_header {
                 continue;
@@ -219,13 +213,13 @@ impl Trace {
 /// Why a text is no trace.
 #[derive(Debug)]
 enum Wrong {
-    System(std::io::Error),
+    Text(LineError),
     Line(String),
 }
 
-impl From<std::io::Error> for Wrong {
-    fn from(error: std::io::Error) -> Self {
-        Self::System(error)
+impl From<LineError> for Wrong {
+    fn from(error: LineError) -> Self {
+        Self::Text(error)
     }
 }
 
@@ -266,7 +260,7 @@ mod tests {
     fn parse(text: &str) -> std::result::Result<Trace, String> {
         Trace::parse(text.as_bytes()).map_err(|wrong| match wrong {
             Wrong::Line(why) => why,
-            Wrong::System(error) => error.to_string(),
+            Wrong::Text(error) => error.to_string(),
         })
     }
 
@@ -280,6 +274,10 @@ mod tests {
         assert_eq!([Op::Read, Op::Write, Op::Sync].map(|op| trace.count(op)), [2, 1, 1]);
         assert_eq!((trace.data_bytes(), trace.span()), (8292, (0.0, 1.5)));
         assert_eq!(parse(&trace.csv()).unwrap(), trace);
+        // As other programs write it.
+        assert_eq!(parse(&format!("\u{feff}{}", text.replace('\n', "\r\n"))).unwrap(), trace);
+        let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(matches!(Trace::parse(&wide[..]), Err(Wrong::Text(LineError::Utf16))));
     }
 
     #[test]
@@ -312,7 +310,7 @@ mod tests {
             let told = parse(text).unwrap_err();
             assert!(told.contains(words) && !told.contains('\u{1b}'), "{text}: {told}");
         }
-        assert!(parse(&"1".repeat(5000)).unwrap_err().contains("line 1: longer"));
+        assert!(parse(&"1".repeat(5000)).unwrap_err().contains("line 1 is longer"));
         let Err(Wrong::Line(told)) = Trace::parse(&b"0,4096\n\xff\xfe\n"[..]) else { panic!("no error") };
         assert!(told.contains("line 2: this is no text"), "{told}");
     }

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn target(files: usize, data_bytes: u64) -> Target {
-        let paths = (0..files).map(|file| format!("f{file}")).collect();
+        let paths = (0..files).map(|file| format!("f{file}").into()).collect();
         Target { label: "file".into(), paths, data_bytes, content_seed: Some(3) }
     }
 

@@ -207,7 +207,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 fn fault_trial(config: &Config, available: &Available, variant: &str, store: &str) -> TrialSpec {
     let target = Target {
         label: "file".into(),
-        paths: vec![available.folder.display().to_string()],
+        paths: vec![available.folder.clone()],
         data_bytes: faults::PAGE_COUNT * PAGE_BYTES as u64,
         content_seed: None,
     };

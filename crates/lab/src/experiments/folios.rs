@@ -117,7 +117,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         for method in methods::METHODS {
             let target = Target {
                 label: "file".into(),
-                paths: vec![available.folder.display().to_string()],
+                paths: vec![available.folder.clone()],
                 data_bytes: folios.file_bytes,
                 content_seed: None,
             };

@@ -34,6 +34,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::methods::Axis;
+use crate::paths;
 use crate::read_loops::Pattern;
 use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
@@ -257,7 +258,7 @@ fn replay(path: &Path, trace: &Trace, from: usize, plan: &mut Plan) {
         at <= from || own(trial)
     });
     for trial in &mut plan.trials[from..] {
-        trial.params.extra.insert(TRACE.into(), whole.to_string_lossy().into_owned());
+        trial.params.extra.insert(TRACE.into(), paths::to_text(&whole));
     }
     plan.skips.push(Skip::new(ID, "file", "fio-psync", "it cannot read the blocks of a trace"));
     let (reads, others) = (trace.count(Op::Read), trace.count(Op::Write) + trace.count(Op::Sync));
@@ -302,7 +303,7 @@ fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let mut layout = workload::layout_of(spec, spec.params.block_bytes)?;
     if let Some(path) = spec.params.extra.get(TRACE) {
-        layout.recorded = Trace::read(Path::new(path))?.blocks(layout.block_bytes, layout.block_count());
+        layout.recorded = Trace::read(&paths::from_text(path))?.blocks(layout.block_bytes, layout.block_count());
         return read_trials::execute(spec, &layout, (Pattern::Recorded, Memory::Settled), context);
     }
     let memory = if spec.variant == FILL { Memory::Empty } else { Memory::Full };

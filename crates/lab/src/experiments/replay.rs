@@ -36,6 +36,7 @@ use crate::experiment::{Available, Context, Description, Experiment, LimitedTria
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::machine::write_check;
 use crate::measure::{self, Measurement};
+use crate::paths;
 use crate::read_loops;
 use crate::read_loops::overwrite::index_at;
 use crate::read_loops::sync::{Files, Means};
@@ -153,7 +154,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         let count = steps.threads.len() as u32;
         let (threads, depth) = if method.way == Way::Ring { (1, count) } else { (count, 1) };
         let mut params = Params { threads, depth, block_bytes: BLOCK_BYTES as u64, ..Params::default() };
-        params.extra.insert(TRACE.into(), whole.to_string_lossy().into_owned());
+        params.extra.insert(TRACE.into(), paths::to_text(&whole));
         plan.trials.push(TrialSpec {
             variant: variant.into(),
             params,
@@ -179,7 +180,8 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let path = spec.params.extra.get(TRACE).ok_or_else(|| usage("a trial without a trace".into()))?;
     let content_seed = write_check::check_writable(&spec.target)?;
     let layout = Layout::new(&spec.target, BLOCK_BYTES as u64, BLOCK_BYTES as u64)?;
-    let steps = Steps::of(&Trace::read(Path::new(path))?, spec.target.data_bytes, &spec.variant, spec.duration_s);
+    let steps =
+        Steps::of(&Trace::read(&paths::from_text(path))?, spec.target.data_bytes, &spec.variant, spec.duration_s);
     let planned = spec.params.threads.saturating_mul(spec.params.depth) as usize;
     if planned != steps.threads.len() {
         return Err(usage(format!(

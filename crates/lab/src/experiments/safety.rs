@@ -172,7 +172,7 @@ fn trial(
     let safety: params::Params = config.params();
     let target = Target {
         label: "file".into(),
-        paths: vec![available.folder.display().to_string()],
+        paths: vec![available.folder.clone()],
         data_bytes: u64::from(safety.keys) * u64::from(safety.value_bytes),
         content_seed: None,
     };

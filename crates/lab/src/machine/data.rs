@@ -20,6 +20,7 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use super::content::{self, BLOCK_BYTES, Header};
 use super::system::{fail, human_bytes, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use crate::record::Target;
 
 /// Bytes that stay free on a large disk. Of a small one it is a tenth.
@@ -139,7 +140,7 @@ pub fn ensure_files(
 pub fn target(label: &str, paths: &[&Path], wanted: DataSpec) -> Target {
     Target {
         label: label.to_owned(),
-        paths: paths.iter().map(|path| path.display().to_string()).collect(),
+        paths: paths.iter().map(|path| path.to_path_buf()).collect(),
         data_bytes: wanted.data_bytes,
         content_seed: Some(wanted.seed),
     }
@@ -156,7 +157,7 @@ pub fn inspect(path: &Path) -> Result<Option<Header>> {
         Err(error) => return Err(fail("look at", path, &error)),
     };
     let not_ours = |why: &dyn std::fmt::Display| {
-        let message = format!("{} {why}: it is left alone; move it away or choose another folder", path.display());
+        let message = format!("{} {why}: it is left alone; move it away or choose another folder", shown(&path));
         LabError::new(LabErrorKind::Damaged, message)
     };
     if !meta.is_file() {
@@ -233,7 +234,7 @@ pub fn check_space(path: &Path, data_bytes: u64) -> Result<()> {
         "{} of data do not fit in {}: {} can be used there, as a tenth of the disk, at most 4 GiB, stays free; ask for less data, free \
          some space or choose another folder",
         human_bytes(data_bytes),
-        folder.display(),
+        shown(&folder),
         human_bytes(usable)
     );
     Err(LabError::new(LabErrorKind::NoSpace, message))
@@ -352,7 +353,7 @@ pub(super) fn write_content(
         }
         file.write_all_at(bytes, content::block_offset(first)).map_err(|error| fail("write", path, &error))
     };
-    let stopped = || format!("stopped while writing {}", path.display());
+    let stopped = || format!("stopped while writing {}", shown(&path));
     in_chunks(from_bytes..wanted.data_bytes, fill, progress, cancel, stopped)?;
     // Data before the `complete` flag: a power cut in between leaves a file that is made anew.
     file.sync_all().map_err(|error| fail("sync", path, &error))?;
@@ -379,7 +380,7 @@ pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -
     };
     // A direct read ends on a whole block.
     let whole = len_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-    in_chunks(0..whole, read, progress, cancel, || format!("stopped while reading {}", path.display()))?;
+    in_chunks(0..whole, read, progress, cancel, || format!("stopped while reading {}", shown(&path)))?;
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(())
 }

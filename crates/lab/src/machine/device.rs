@@ -13,6 +13,7 @@ use super::content::BLOCK_BYTES;
 use super::data::{self, DataSpec, Progress};
 use super::system::{self, fail, human_bytes, read_number, read_text};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use crate::record::Target;
 
 /// Bytes at the start of a device that are searched for signatures.
@@ -26,12 +27,12 @@ const HEAD_BYTES: usize = 256 << 10;
 pub fn check_unused(path: &Path) -> Result<u64> {
     let meta = fs::metadata(path).map_err(|error| fail("look at", path, &error))?;
     if !meta.file_type().is_block_device() {
-        let message = format!("{} is not a block device; for a file use --dir", path.display());
+        let message = format!("{} is not a block device; for a file use --dir", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let number = format!("{}:{}", rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
     let busy = |what: String| {
-        let message = format!("{} {what}: the lab leaves it alone; choose an unused device", path.display());
+        let message = format!("{} {what}: the lab leaves it alone; choose an unused device", shown(&path));
         Err(LabError::new(LabErrorKind::Busy, message))
     };
     let folder = format!("/sys/dev/block/{number}");
@@ -48,10 +49,10 @@ pub fn check_unused(path: &Path) -> Result<u64> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     for (number, folder) in &parts {
         if let Some(mount) = mounts.iter().find(|mount| &mount.device_number == number) {
-            return busy(format!("is mounted at {}", mount.point.display()));
+            return busy(format!("is mounted at {}", shown(&mount.point)));
         }
         if let Some(holder) = fs::read_dir(folder.join("holders")).ok().and_then(|mut all| all.next()?.ok()) {
-            return busy(format!("is part of {}", holder.file_name().display()));
+            return busy(format!("is part of {}", shown(&holder.file_name())));
         }
         let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
         if let Some(name) = name
@@ -91,12 +92,12 @@ pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
             let message = format!(
                 "{} {why}; to write the lab's data to it (all that it holds is lost) run `nofault lab prepare-device {0} --erase {0}`, to only read it as it is \
                  add --unmarked-devices",
-                path.display()
+                shown(&path)
             );
             return Err(LabError::new(LabErrorKind::Damaged, message));
         }
     };
-    let paths = vec![path.display().to_string()];
+    let paths = vec![path.to_path_buf()];
     Ok(Target { label: "device".into(), paths, data_bytes, content_seed })
 }
 
@@ -108,16 +109,17 @@ pub fn target(path: &Path, unmarked: bool) -> Result<Target> {
 /// a known signature and not the marker; `Interrupted`, after which the device carries an unfinished marker.
 pub fn prepare_device(
     path: &Path,
-    confirm: &str,
+    confirm: &Path,
     seed: u64,
     data_bytes: u64,
     progress: &Progress<'_>,
     cancel: &AtomicBool,
 ) -> Result<Target> {
-    if Path::new(confirm) != path {
+    if confirm != path {
         let message = format!(
-            "everything on {0} would be lost, so it is only written when confirmed: repeat the path ({0}, not '{confirm}')",
-            path.display()
+            "everything on {0} would be lost, so it is only written when confirmed: repeat the path ({0}, not '{1}')",
+            shown(path),
+            shown(confirm)
         );
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
@@ -125,8 +127,7 @@ pub fn prepare_device(
     let room = (size_bytes / BLOCK_BYTES as u64).saturating_sub(1) * BLOCK_BYTES as u64;
     let wanted = DataSpec { seed, data_bytes: if data_bytes == 0 { room } else { data_bytes } };
     if wanted.data_bytes > room || room == 0 {
-        let message =
-            format!("{} holds {} of data, not {}", path.display(), human_bytes(room), human_bytes(data_bytes));
+        let message = format!("{} holds {} of data, not {}", shown(&path), human_bytes(room), human_bytes(data_bytes));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     wanted.check()?;
@@ -136,7 +137,7 @@ pub fn prepare_device(
     {
         let message = format!(
             "{} holds {what}: the lab does not write over it; if it is really not needed, clear it with `wipefs --all {0}` first",
-            path.display()
+            shown(&path)
         );
         return Err(LabError::new(LabErrorKind::Busy, message));
     }
@@ -155,7 +156,7 @@ pub(super) fn open(path: &Path, write: bool) -> Result<File> {
             other => return other.map_err(|error| fail("open", path, &error)),
         }
     }
-    let message = format!("{} is in use: choose an unused device", path.display());
+    let message = format!("{} is in use: choose an unused device", shown(&path));
     Err(LabError::new(LabErrorKind::Busy, message))
 }
 

@@ -13,6 +13,7 @@ use nofault_io::uring::UringDisk;
 use super::content::{self, BLOCK_BYTES};
 use super::data::DataSpec;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 /// Requests in flight at which a device is taken to give its most.
 const MANY: u32 = 64;
@@ -84,7 +85,7 @@ pub(crate) fn read_rate(
             let Some(buffer) = completion.into_buffer() else { continue };
             if !content::check_block(&buffer[..BLOCK_BYTES], data.seed, index) {
                 let message =
-                    format!("{} gave wrong data for block {index}: the storage is not to be trusted", path.display());
+                    format!("{} gave wrong data for block {index}: the storage is not to be trusted", shown(&path));
                 return Err(LabError::new(LabErrorKind::WrongData, message));
             }
             reads += 1;

@@ -23,6 +23,7 @@ use super::workdir::WorkDir;
 use super::{faulty, ram};
 use crate::config::MemoryChoice;
 use crate::error::Result;
+use crate::paths::shown;
 
 const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
 /// Length of each short measurement of the device.
@@ -116,7 +117,7 @@ impl fmt::Display for DoctorReport {
 
 /// Checks every ability that the lab needs. Never fails: a check that cannot be made is reported as a finding.
 pub fn doctor(dir: &Path) -> DoctorReport {
-    let mut report = DoctorReport { dir: dir.display().to_string(), findings: Vec::new() };
+    let mut report = DoctorReport { dir: shown(&dir).to_string(), findings: Vec::new() };
     rights(&mut report);
     clock(&mut report, dir);
     memory_limits(&mut report);
@@ -138,7 +139,7 @@ pub fn doctor(dir: &Path) -> DoctorReport {
         Err(error) => report.add("FUSE", Verdict::No, error.to_string(), "`errors` goes on without reads that fail"),
     }
     match find_fio() {
-        Some(path) => report.add("fio", Verdict::Ok, path.display().to_string(), ""),
+        Some(path) => report.add("fio", Verdict::Ok, shown(&path).to_string(), ""),
         None => report.add(
             "fio",
             Verdict::Limited,
@@ -194,8 +195,7 @@ fn clock(report: &mut DoctorReport, dir: &Path) {
 fn memory_limits(report: &mut DoctorReport) {
     match CgroupGuard::create(64 << 20) {
         Ok(guard) => {
-            let found =
-                format!("a group can be made below {}", guard.path().parent().unwrap_or(guard.path()).display());
+            let found = format!("a group can be made below {}", shown(guard.path().parent().unwrap_or(guard.path())));
             report.add("memory cgroup", Verdict::Ok, found, "");
         }
         Err(error) => {

@@ -29,6 +29,7 @@ use fuser::{
 use super::leftovers::{self, Entry};
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths;
 
 /// The source that the lab's mounts have in mountinfo.
 const SOURCE: &str = "nofault-lab";
@@ -76,7 +77,7 @@ impl FaultyFs {
     pub fn mount(folder: &Path, point: &Path) -> Result<Self> {
         check()?;
         let point = point.canonicalize().map_err(|error| fail("find", point, &error))?;
-        let entry = Entry::record(KIND, &point.display().to_string())?;
+        let entry = Entry::record(KIND, &paths::to_text(&point))?;
         let rules = Arc::new(Rules::default());
         let served = FuseServer::new(folder, rules.clone());
         let mut config = Config::default();
@@ -147,7 +148,7 @@ fn unmount(point: &Path) -> Result<()> {
 /// # Errors
 /// As [`leftovers::sweep`].
 pub fn remove_leftovers() -> Result<Vec<String>> {
-    leftovers::sweep(KIND, |point| unmount(Path::new(point)))
+    leftovers::sweep(KIND, |point| unmount(&paths::from_text(point)))
 }
 
 impl Rules {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::system::{self, fail};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 /// The recorded entry of one resource that outlives a crash. Call [`Entry::forget`] once the resource is gone; an entry
 /// that is only dropped stays recorded for the next start.
@@ -103,7 +104,7 @@ fn folder() -> Result<PathBuf> {
     }
     let meta = fs::symlink_metadata(&folder).map_err(|error| fail("look at", &folder, &error))?;
     if !meta.is_dir() || meta.uid() != user.as_raw() || meta.mode() & 0o022 != 0 {
-        let message = format!("{} is not a folder that only this user may write: remove it", folder.display());
+        let message = format!("{} is not a folder that only this user may write: remove it", shown(&folder));
         return Err(LabError::new(LabErrorKind::Damaged, message));
     }
     Ok(folder)

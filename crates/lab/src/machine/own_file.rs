@@ -1,12 +1,12 @@
 //! A file of the user's as the data of trials, and the sizes of the lab's own data in the place of a file that a recorded program of the user's
 //! accessed. The user's file is opened for reading only, here and by every method, and never written.
 
-use std::fs::File;
 use std::path::Path;
 
 use super::content::BLOCK_BYTES;
 use super::system::fail;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::{open_at_once, shown};
 use crate::record::Target;
 use crate::trace::Trace;
 
@@ -66,8 +66,8 @@ pub(crate) fn sizes_for_trace(
 /// `Usage` for a file that is too small, and for something other than an ordinary file; the system's error where it cannot be
 /// opened for reading.
 pub(crate) fn target(path: &Path) -> Result<Target> {
-    let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("--file {}: {why}", path.display()));
-    let file = File::open(path).map_err(|error| fail("open for reading", path, &error))?;
+    let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("--file {}: {why}", shown(path)));
+    let file = open_at_once(path).map_err(|error| fail("open for reading", path, &error))?;
     let about = file.metadata().map_err(|error| fail("look at", path, &error))?;
     if !about.is_file() {
         return Err(usage("it is no ordinary file; a block device is read by --device".into()));
@@ -80,7 +80,7 @@ pub(crate) fn target(path: &Path) -> Result<Target> {
     let block = BLOCK_BYTES as u64;
     Ok(Target {
         label: "file".into(),
-        paths: vec![whole.to_string_lossy().into_owned()],
+        paths: vec![whole],
         data_bytes: (about.len() / block - 1) * block,
         content_seed: None,
     })
@@ -88,6 +88,8 @@ pub(crate) fn target(path: &Path) -> Result<Target> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
     use crate::trace::{Access, Op};
 

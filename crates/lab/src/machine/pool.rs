@@ -19,6 +19,7 @@ use super::content::{self, BLOCK_BYTES, Header};
 use super::data::{DataSpec, Progress};
 use super::system::{fail, unix_ms};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use crate::record::Target;
 
 /// Bytes of a value: the largest size of which four values fit into a page beside keys, slots and headers.
@@ -146,7 +147,7 @@ pub fn remove_leftover(folder: &Path) -> Result<bool> {
     if !ours && !empty() {
         let message = format!(
             "{} does not carry the lab's marker: it is left alone; move it away or choose another folder with --dir",
-            folder.display()
+            shown(&folder)
         );
         return Err(LabError::new(LabErrorKind::Damaged, message));
     }

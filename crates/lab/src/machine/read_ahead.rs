@@ -8,6 +8,7 @@ use nofault_io::counters::device::BlockDevice;
 use super::leftovers::{self, Entry};
 use super::system::{fail, read_number};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 const KIND: &str = "read-ahead";
 
@@ -33,9 +34,9 @@ impl ReadAhead {
                 continue;
             }
             let Some(old) = read_number(&setting) else {
-                return Err(unsupported(&format!("{} cannot be read", setting.display())));
+                return Err(unsupported(&format!("{} cannot be read", shown(&setting))));
             };
-            let entry = Entry::record(KIND, &format!("{old} {}", setting.display()))?;
+            let entry = Entry::record(KIND, &format!("{old} {}", shown(&setting)))?;
             if let Err(error) = std::fs::write(&setting, kib.to_string()) {
                 entry.forget();
                 return Err(unsupported(&fail("set", &setting, &error).to_string()));

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::system::fail;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 /// Extension of the names of these folders.
 const EXTENSION: &str = "scratch";
@@ -30,7 +31,7 @@ impl Scratch {
         let path = parent.join(format!("{name}.{}.{EXTENSION}", std::process::id()));
         if path.exists() {
             if !is_ours(&path) {
-                let message = format!("{} is there and not the lab's: move it away", path.display());
+                let message = format!("{} is there and not the lab's: move it away", shown(&path));
                 return Err(LabError::new(LabErrorKind::Busy, message));
             }
             fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
@@ -81,7 +82,7 @@ pub(super) fn sweep(parent: &Path) -> Result<Vec<String>> {
         // Links are skipped: the folder that a link leads to is not the lab's.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_ours(&path) {
             fs::remove_dir_all(&path).map_err(|error| fail("remove", &path, &error))?;
-            removed.push(format!("removed {}, which a killed lab left", path.display()));
+            removed.push(format!("removed {}, which a killed lab left", shown(&path)));
         }
     }
     Ok(removed)

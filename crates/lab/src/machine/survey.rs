@@ -11,6 +11,7 @@ use nofault_io::probe::{DeviceFacts, Probe};
 
 use super::calibrate::Costs;
 use super::system::{self, human_bytes, meminfo_bytes, read_number, read_text};
+use crate::paths::shown;
 use crate::record::MachineInfo;
 
 /// Linux's default read-ahead in KiB, which most machines have.
@@ -371,7 +372,7 @@ fn damon_pageout(folder: &Path) -> Vec<String> {
         read_text(daemon.join("state")).is_none_or(|state| state == "on")
             && read_number(daemon.join("pid")).is_none_or(|pid| pid > 0)
     };
-    let name = |daemon: PathBuf| format!("kdamond {}", daemon.file_name().unwrap_or_default().display());
+    let name = |daemon: PathBuf| format!("kdamond {}", shown(&daemon.file_name().unwrap_or_default()));
     children(folder.to_path_buf()).filter(is_on).filter(pages_out).map(name).collect()
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
+use crate::paths::shown;
 
 /// Builds the error of doing `action` to `path`, with the next step where one is known.
 pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabError {
@@ -13,7 +14,7 @@ pub(super) fn fail(action: &str, path: &Path, error: &std::io::Error) -> LabErro
         Some(libc::ENOSPC | libc::EDQUOT) => "; free some space, or ask for less data",
         _ => "",
     };
-    let plain = LabError::system(format!("cannot {action} {}", path.display()), error);
+    let plain = LabError::system(format!("cannot {action} {}", shown(&path)), error);
     LabError::new(plain.kind(), format!("{plain}{next}"))
 }
 

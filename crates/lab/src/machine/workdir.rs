@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::system::{fail, human_bytes};
 use super::{data, scratch};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 const LOCK: &str = "nofault-lab.lock";
 const LOCK_TEXT: &str = "nofault lab works in this folder; process ";
@@ -47,8 +48,7 @@ impl WorkDir {
         }
         for (file, complete, bytes) in folder.data_files()? {
             if !complete && data::remove_file(&file)? {
-                let message =
-                    format!("removed {} ({}), which a lab left unfinished", file.display(), human_bytes(bytes));
+                let message = format!("removed {} ({}), which a lab left unfinished", shown(&file), human_bytes(bytes));
                 folder.cleaned.push(message);
             }
         }
@@ -138,7 +138,7 @@ fn take_lock(folder: &Path) -> Result<File> {
         let read = file.try_clone().and_then(|file| file.take(4096).read_to_string(&mut text));
         if read.is_err() || !(text.is_empty() || text.starts_with(LOCK_TEXT)) {
             let message =
-                format!("{} is not the lab's file: move it away or choose another folder with --dir", path.display());
+                format!("{} is not the lab's file: move it away or choose another folder with --dir", shown(&path));
             return Err(LabError::new(LabErrorKind::Damaged, message));
         }
         match file.try_lock() {
@@ -147,7 +147,7 @@ fn take_lock(folder: &Path) -> Result<File> {
                 let holder = text.strip_prefix(LOCK_TEXT).map_or("unknown", str::trim);
                 let message = format!(
                     "another lab (process {holder}) works in {}: wait for it, stop it, or choose another folder with --dir",
-                    folder.display()
+                    shown(&folder)
                 );
                 return Err(LabError::new(LabErrorKind::Busy, message));
             }

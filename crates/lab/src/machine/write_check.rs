@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::{data, device};
+use crate::paths::shown;
 use crate::record::{Target, TargetKind};
 
 /// Free bytes that the file system must have. Overwriting in place needs no space, but a file system that copies on
@@ -31,7 +32,7 @@ pub(crate) fn check_writable(target: &Target) -> Result<u64> {
         let message = format!("{} paths are not overwritten: a trial works on one file or device", target.paths.len());
         return Err(LabError::new(LabErrorKind::Usage, message));
     };
-    let (at, path) = (Path::new(at), at);
+    let (at, path) = (at.as_path(), shown(at));
     let refuse = |kind, why: &str| Err(LabError::new(kind, format!("{path} is not overwritten: {why}")));
     let Some(seed) = target.content_seed else {
         return refuse(LabErrorKind::Usage, "its content is unknown to the lab; such a device is only read");
@@ -75,9 +76,9 @@ fn is_own_ram_device(target: &Target, path: &Path) -> bool {
 
 fn check_spare(path: &Path) -> Result<()> {
     let stat = rustix::fs::statvfs(path)
-        .map_err(|error| LabError::system(format!("look at the disk of {}", path.display()), &error.into()))?;
+        .map_err(|error| LabError::system(format!("look at the disk of {}", shown(&path)), &error.into()))?;
     if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        let message = format!("{} is not overwritten: its file system is mounted read-only", path.display());
+        let message = format!("{} is not overwritten: its file system is mounted read-only", shown(&path));
         return Err(LabError::new(LabErrorKind::NoPermission, message));
     }
     refuse_full(path, stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -91,7 +92,7 @@ pub(crate) fn refuse_full(path: &Path, free_bytes: u64) -> Result<()> {
     }
     let message = format!(
         "{} is not overwritten: only {} MiB of its disk are free; free {} MiB or choose another folder",
-        path.display(),
+        shown(&path),
         free_bytes >> 20,
         SPARE_BYTES_MIN >> 20
     );

@@ -15,8 +15,10 @@
 //!    which leaves out fio's start and its reports.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -90,11 +92,16 @@ fn arguments(
     layout: &Layout,
     pattern: Pattern,
     engine: Engine,
-) -> Result<Vec<String>> {
+) -> Result<Vec<OsString>> {
     let [path] = layout.paths.as_slice() else {
         return Err(LabError::new(LabErrorKind::Usage, "fio: one file or device at a time"));
     };
     let block_bytes = layout.block_bytes;
+    let mut file = b"--filename=".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        // A colon separates file names.
+        file.extend((*byte == b':').then_some(b'\\').into_iter().chain([*byte]));
+    }
     let mut arguments: Vec<String> =
         ["--name=nofault", "--readonly", "--allow_file_create=0", "--direct=1", "--thread"]
             .into_iter()
@@ -102,8 +109,6 @@ fn arguments(
             .map(str::to_owned)
             .collect();
     arguments.extend([
-        // A colon separates file names.
-        format!("--filename={}", path.display().to_string().replace(':', "\\:")),
         format!("--bs={block_bytes}"),
         format!("--offset={}", layout.place(0).offset_bytes),
         format!("--size={}", layout.block_count() * block_bytes),
@@ -142,7 +147,7 @@ fn arguments(
             }
         }
     }
-    Ok(arguments)
+    Ok(arguments.into_iter().map(OsString::from).chain([OsString::from_vec(file)]).collect())
 }
 
 /// One status report of fio, with sums since its start.

@@ -16,6 +16,7 @@ use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use crate::error::{LabError, Result};
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::Pattern;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, Place, first_word};
@@ -38,8 +39,7 @@ impl Maps {
     /// The error of opening, mapping or advising; also when a file is shorter than the layout.
     pub fn open(layout: &Layout, advice: Advice) -> Result<Self> {
         let open = |path: &Path| -> Result<MappedFile> {
-            let file =
-                File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+            let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
             // The whole data, not only the part that the layout uses: the sample may lie behind it.
             let used = layout.file_bytes();
             let has = crate::read_loops::sync::len_bytes(&file, path)?;

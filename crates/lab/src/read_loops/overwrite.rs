@@ -15,6 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
+use crate::paths::shown;
 use crate::read_loops::sync::Means;
 
 /// Number of latches of a map. A page's latch is found by its number; with so many, two threads seldom want the same.
@@ -72,7 +73,7 @@ impl WritableFile {
                 false => rustix::io::pwrite(file, data, offset_bytes),
             }),
         };
-        let action = || format!("write {} bytes at {offset_bytes} of {}", data.len(), self.path.display());
+        let action = || format!("write {} bytes at {offset_bytes} of {}", data.len(), shown(&self.path));
         match written {
             Ok(count) if count == data.len() => Ok(()),
             Ok(short) => Err(LabError::new(LabErrorKind::System, format!("{}: only {short} were written", action()))),
@@ -111,7 +112,7 @@ impl WritableFile {
                 Ok(map.sync(range, SyncMode::Wait)?)
             }
             Opening::Calls(file) => {
-                file.sync_data().map_err(|error| LabError::system(format!("sync {}", self.path.display()), &error))
+                file.sync_data().map_err(|error| LabError::system(format!("sync {}", shown(&self.path)), &error))
             }
         }
     }
@@ -169,10 +170,10 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Res
 
 fn refused(path: &Path, direct: bool, error: &std::io::Error) -> LabError {
     if direct && error.raw_os_error() == Some(libc::EINVAL) {
-        let message = format!("{} refuses direct I/O; choose a folder on another file system", path.display());
+        let message = format!("{} refuses direct I/O; choose a folder on another file system", shown(&path));
         return LabError::new(LabErrorKind::Unsupported, message);
     }
-    LabError::system(format!("open {} for writing", path.display()), error)
+    LabError::system(format!("open {} for writing", shown(&path)), error)
 }
 
 #[cfg(test)]

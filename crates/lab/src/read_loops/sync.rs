@@ -12,6 +12,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::Pattern;
 use crate::record::TrialSpec;
 use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
@@ -55,7 +56,7 @@ impl Files {
         while done < into.len() {
             match self.read_some(file, &mut into[done..], offset_bytes + done as u64) {
                 Ok(0) => {
-                    let path = layout.paths[file].display();
+                    let path = shown(&layout.paths[file]);
                     let message = format!(
                         "read {} bytes at {offset_bytes} of {path}: it ends there; was it truncated while the lab ran?",
                         into.len()
@@ -70,7 +71,7 @@ impl Files {
                 }
                 Err(errno) => {
                     let action =
-                        format!("read {} bytes at {offset_bytes} of {}", into.len(), layout.paths[file].display());
+                        format!("read {} bytes at {offset_bytes} of {}", into.len(), shown(&layout.paths[file]));
                     return Err(LabError::system(action, &errno.into()));
                 }
             }
@@ -99,13 +100,13 @@ fn open(path: &Path, means: Means) -> Result<File> {
     let file = options.open(path).map_err(|error| match (means, error.kind()) {
         (Means::Direct, std::io::ErrorKind::InvalidInput) => LabError::new(
             LabErrorKind::Unsupported,
-            format!("{}: this file system refuses direct I/O; choose a folder on another one", path.display()),
+            format!("{}: this file system refuses direct I/O; choose a folder on another one", shown(&path)),
         ),
-        _ => LabError::system(format!("open {}", path.display()), &error),
+        _ => LabError::system(format!("open {}", shown(&path)), &error),
     })?;
     if means == Means::BufferedRandom {
         rustix::fs::fadvise(&file, 0, None, Advice::Random)
-            .map_err(|errno| LabError::system(format!("advise on {}", path.display()), &errno.into()))?;
+            .map_err(|errno| LabError::system(format!("advise on {}", shown(&path)), &errno.into()))?;
     }
     Ok(file)
 }
@@ -114,7 +115,7 @@ fn open(path: &Path, means: Means) -> Result<File> {
 /// position.
 pub(crate) fn len_bytes(file: &File, path: &Path) -> Result<u64> {
     rustix::fs::seek(file, SeekFrom::End(0))
-        .map_err(|errno| LabError::system(format!("ask for the length of {}", path.display()), &errno.into()))
+        .map_err(|errno| LabError::system(format!("ask for the length of {}", shown(&path)), &errno.into()))
 }
 
 /// The workers of a trial: each reads the blocks in its order.

@@ -6,22 +6,31 @@
 //! refuses stays in memory until the disk takes it, so that a full disk loses no result.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{End, Note, Outcome, Record, RunInfo, SCHEMA, Skip, Trial, upgrade};
 use crate::config::Config;
 use crate::error::{LabError, LabErrorKind};
+use crate::format;
+use crate::lines::{LineError, Lines};
+use crate::paths::shown;
+
+/// Most bytes of a record's line. The writer keeps to it, and the reader holds no more than one such line, whatever the file.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// Most characters that are kept of an unknown type's name.
+const TYPE_CHARS_MAX: usize = 64;
 
 /// Reasons why a record file cannot be read. Every message names the file and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file cannot be opened, read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown(&path))]
     Io {
         /// Path of the record file.
         path: PathBuf,
@@ -30,7 +39,7 @@ pub enum RecordError {
     },
     /// A line is not a valid record.
     #[error("{}:{line}:{column}: damaged record: {message}; the lines before it are good: `head -n {} FILE` keeps them",
-        path.display(), line.saturating_sub(1))]
+        shown(&path), line.saturating_sub(1))]
     Damaged {
         /// Path of the record file.
         path: PathBuf,
@@ -41,8 +50,17 @@ pub enum RecordError {
         /// The defect of the line.
         message: String,
     },
+    /// A line is longer than any record.
+    #[error("{}:{line}: a line of more than {}, which no record has; the lines before it are good: `head -n {} FILE` keeps them",
+        shown(&path), format::bytes(LINE_BYTES_MAX as u64), line.saturating_sub(1))]
+    TooLong {
+        /// Path of the record file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: u64,
+    },
     /// The file does not begin like a record file.
-    #[error("{}: not a record file of nofault lab: {message}; give the records.ndjson of a result folder", path.display())]
+    #[error("{}: not a record file of nofault lab: {message}; give the records.ndjson of a result folder", shown(&path))]
     NotRecords {
         /// Path of the file.
         path: PathBuf,
@@ -51,7 +69,7 @@ pub enum RecordError {
     },
     /// A newer version of the tool wrote the file.
     #[error("{}: written with record schema {found}, and this nofault reads up to {SCHEMA}: use the newer nofault that \
-        wrote it (version {tool_version})", path.display())]
+        wrote it (version {tool_version})", shown(&path))]
     Newer {
         /// Path of the record file.
         path: PathBuf,
@@ -65,7 +83,7 @@ pub enum RecordError {
 impl From<RecordError> for LabError {
     fn from(error: RecordError) -> Self {
         match &error {
-            RecordError::Io { path, source } => LabError::system(path.display(), source),
+            RecordError::Io { path, source } => LabError::system(shown(&path), source),
             _ => LabError::new(LabErrorKind::Damaged, error.to_string()),
         }
     }
@@ -137,18 +155,15 @@ impl RecordWriter {
     }
 
     /// Appends one line and waits until it is on the disk (some milliseconds; called between trials, never during one).
-    /// Values that JSON cannot represent (NaN, infinity) are left out and named in the trial's warnings.
+    /// Values that JSON cannot represent (NaN, infinity) are left out and named in the trial's warnings; so are the ticks of a trial that
+    /// has too many for one line.
     ///
     /// # Errors
     /// `Io` when the disk refuses; the earlier lines are kept, and this one waits for [`Self::settle`].
     pub fn append(&mut self, record: &Record) -> Result<(), RecordError> {
         let io = |source| RecordError::Io { path: self.path.clone(), source };
         let mut line = match record {
-            Record::Trial(trial) => {
-                let mut trial = trial.clone();
-                drop_non_finite(&mut trial.outcome);
-                serde_json::to_vec(&Record::Trial(trial))
-            }
+            Record::Trial(trial) => trial_line(trial.clone()),
             other => serde_json::to_vec(other),
         }
         .map_err(|error| io(error.into()))?;
@@ -179,10 +194,23 @@ impl RecordWriter {
     /// # Errors
     /// As [`read_records`].
     pub fn read_back(&self) -> Result<RecordFile, RecordError> {
-        let mut bytes = fs::read(&self.path).map_err(|source| RecordError::Io { path: self.path.clone(), source })?;
-        self.refused.iter().for_each(|line| bytes.extend(line));
-        parse_records(&self.path, &bytes)
+        let file = File::open(&self.path).map_err(|source| RecordError::Io { path: self.path.clone(), source })?;
+        let refused: Vec<u8> = self.refused.iter().flatten().copied().collect();
+        parse_records(&self.path, BufReader::new(file).chain(&refused[..]))
     }
+}
+
+/// Returns the line of a trial, within the bound of a line.
+fn trial_line(mut trial: Trial) -> serde_json::Result<Vec<u8>> {
+    drop_non_finite(&mut trial.outcome);
+    let count = trial.outcome.ticks.len();
+    let line = serde_json::to_vec(&Record::Trial(trial.clone()))?;
+    if line.len() < LINE_BYTES_MAX || count == 0 {
+        return Ok(line);
+    }
+    trial.outcome.ticks.clear();
+    trial.outcome.warnings.push(format!("its {count} ticks are too many for a record, and are left out").into());
+    serde_json::to_vec(&Record::Trial(trial))
 }
 
 /// Removes numbers that JSON cannot represent (NaN, infinity), because `null` in their place would make the line
@@ -215,31 +243,25 @@ fn drop_non_finite(outcome: &mut Outcome) {
     }
 }
 
-/// Reads a record file, or the `records.ndjson` of a result folder. Holds the whole file in memory.
+/// Reads a record file, or the `records.ndjson` of a result folder. Holds the records in memory, and one line of the file.
 ///
 /// # Errors
 /// `Io` when it cannot be read, `NotRecords` when it begins like something else, `Newer` when a newer tool wrote it,
-/// `Damaged` with line and column when a line in the middle is broken. A cut-off last line is no error: see
-/// [`RecordFile::cut_off_line`].
+/// `Damaged` with line and column when a line in the middle is broken, `TooLong` for a line that no record has. A cut-off last line is no
+/// error: see [`RecordFile::cut_off_line`].
 pub fn read_records(path: &Path) -> Result<RecordFile, RecordError> {
     let path = if path.is_dir() { path.join("records.ndjson") } else { path.to_path_buf() };
-    let bytes = fs::read(&path).map_err(|source| RecordError::Io { path: path.clone(), source })?;
-    parse_records(&path, &bytes)
+    let file = File::open(&path).map_err(|source| RecordError::Io { path: path.clone(), source })?;
+    parse_records(&path, BufReader::new(file))
 }
 
-/// Reads records from memory; `path` is for messages only. Errors as [`read_records`].
+/// Reads records from a text; `path` is for messages only.
 ///
 /// # Errors
-/// As [`read_records`], without `Io`.
-pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordError> {
-    let whole = bytes.is_empty() || bytes.ends_with(b"\n");
-    let lines: Vec<(usize, &[u8])> = bytes
-        .split(|&byte| byte == b'\n')
-        .enumerate()
-        .map(|(index, line)| (index + 1, line.trim_ascii_end()))
-        .filter(|(_, line)| !line.is_empty())
-        .collect();
-    let Some(((_, first), rest)) = lines.split_first() else {
+/// As [`read_records`].
+pub fn parse_records(path: &Path, text: impl BufRead) -> Result<RecordFile, RecordError> {
+    let mut lines = Lines::new(text, LINE_BYTES_MAX);
+    let Some((_, first)) = next_line(path, &mut lines)? else {
         return Err(not_records(path, "it is empty"));
     };
     let (run, unknown_settings) = first_line(path, first)?;
@@ -254,10 +276,11 @@ pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordErro
         unknown: Vec::new(),
         unknown_settings,
     };
-    for (index, (number, line)) in rest.iter().enumerate() {
-        match file.take_line(path, *number, line) {
+    while let Some((number, line)) = next_line(path, &mut lines)? {
+        match file.take_line(path, number, line) {
             Ok(()) => {}
-            Err(_) if !whole && index + 1 == rest.len() => file.cut_off_line = Some(*number),
+            // Only the last line has no line feed.
+            Err(_) if !lines.is_ended() => file.cut_off_line = Some(number),
             Err(error) => return Err(error),
         }
     }
@@ -270,10 +293,35 @@ pub fn parse_records(path: &Path, bytes: &[u8]) -> Result<RecordFile, RecordErro
     Ok(file)
 }
 
+/// Reads the next line that is not empty, with its number.
+fn next_line<'a, R: BufRead>(path: &Path, lines: &'a mut Lines<R>) -> Result<Option<(usize, &'a [u8])>, RecordError> {
+    loop {
+        let is_empty = match lines.next_line() {
+            Ok(None) => return Ok(None),
+            Ok(Some(line)) => line.trim_ascii().is_empty(),
+            Err(LineError::System(source)) => return Err(RecordError::Io { path: path.to_path_buf(), source }),
+            Err(LineError::TooLong { line, .. }) if line > 1 => {
+                return Err(RecordError::TooLong { path: path.to_path_buf(), line });
+            }
+            Err(other) => return Err(not_records(path, &other.to_string())),
+        };
+        if !is_empty {
+            return Ok(Some((lines.number() as usize, lines.line())));
+        }
+    }
+}
+
+/// The type of a line, without the rest of it.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type", default)]
+    name: Value,
+}
+
 impl RecordFile {
     fn take_line(&mut self, path: &Path, number: usize, line: &[u8]) -> Result<(), RecordError> {
-        let value: Value = parse_line(path, number, line)?;
-        let Some(kind) = value.get("type").and_then(Value::as_str) else {
+        let kind: Kind = parse_line(path, number, line)?;
+        let Some(kind) = kind.name.as_str() else {
             return Err(damaged(path, number, 1, "a line without a \"type\""));
         };
         match kind {
@@ -282,7 +330,7 @@ impl RecordFile {
             "skip" => self.skips.push(parse_line(path, number, line)?),
             "note" => self.notes.push(parse_line(path, number, line)?),
             "end" => self.end = Some(parse_line(path, number, line)?),
-            other => self.unknown.push((number, other.to_owned())),
+            other => self.unknown.push((number, other.chars().take(TYPE_CHARS_MAX).collect())),
         }
         Ok(())
     }

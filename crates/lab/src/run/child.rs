@@ -21,13 +21,15 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::experiments;
 use crate::machine::cache;
+use crate::paths;
 use crate::record::{CacheState, MemoryMethod, Outcome, Tick, TrialSpec};
 
 /// The message that the parent sends: the trial, and the cgroup whose counters the child reads.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     spec: TrialSpec,
-    cgroup: Option<PathBuf>,
+    /// As [`paths::to_text`] writes it.
+    cgroup: Option<String>,
 }
 
 /// A message that the child sends, as a line of JSON.
@@ -73,7 +75,7 @@ impl Launcher {
             Self::Child { program, abandon } => {
                 let mut child = Running::start(Command::new(program).args(["lab", "trial"]).stderr(Stdio::piped()))?;
                 confine(child.0.id())?;
-                child.send(&Order { spec: spec.clone(), cgroup: cgroup.map(Path::to_path_buf) })?;
+                child.send(&Order { spec: spec.clone(), cgroup: cgroup.map(paths::to_text) })?;
                 let (cause, patience) = (if_killed(spec), Some(patience(spec)));
                 child.follow(&cause, patience, cancel, abandon, &mut |message| match message {
                     Message::Tick(tick) => {
@@ -98,12 +100,13 @@ pub fn serve(input: impl Read, output: impl Write + Send, cancel: &AtomicBool) -
     let order: Order = Orders::new(input, "nofault lab trial").first()?;
     let mut output = output;
     let mut gone = false;
-    let result = execute_here(&order.spec, order.cgroup.as_deref(), cancel, &mut |tick| {
-        gone |= send(&mut output, &Message::Tick(tick.clone())).is_err();
-        if gone {
-            cancel.store(true, Ordering::Relaxed);
-        }
-    });
+    let result =
+        execute_here(&order.spec, order.cgroup.as_deref().map(paths::from_text).as_deref(), cancel, &mut |tick| {
+            gone |= send(&mut output, &Message::Tick(tick.clone())).is_err();
+            if gone {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
     send(
         &mut output,
         &match result {

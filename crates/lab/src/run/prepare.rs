@@ -21,6 +21,7 @@ use crate::machine::scratch::Scratch;
 use crate::machine::survey::{self, Survey};
 use crate::machine::workdir::WorkDir;
 use crate::machine::{self, device, memory, own_file, system};
+use crate::paths::shown;
 use crate::progress::Progress;
 use crate::record::{ExperimentId, MemoryLimit, Target};
 use crate::trace::Trace;
@@ -516,13 +517,13 @@ impl RunResources {
                 "{} are needed in {} and {} may be used there (a tenth of the disk, at most 4 GiB, stays free): ask for \
                  less with --size, or choose another folder with --dir",
                 format::bytes(needed),
-                config.dir.display(),
+                shown(&config.dir),
                 format::bytes(usable)
             );
             return Err(LabError::new(LabErrorKind::NoSpace, message));
         }
         let (needed, usable) = (format::bytes(needed), format::bytes(usable));
-        Ok(format!("{needed} of data in {} ({usable} may be used), removed at the end", config.dir.display()))
+        Ok(format!("{needed} of data in {} ({usable} may be used), removed at the end", shown(&config.dir)))
     }
 
     /// Describes the RAM-backed devices for the plan; `None` without any.
@@ -545,11 +546,10 @@ pub fn prepare_device(
     progress: &mut Progress,
     cancel: &AtomicBool,
 ) -> Result<()> {
-    let confirm = confirmed.to_string_lossy();
     let size = whole_blocks(size_bytes.unwrap_or(0));
     progress.begin_bytes("write the lab's data to the device", size);
     let bar = &*progress;
-    device::prepare_device(device, &confirm, Config::default().seed, size, &|done, _| bar.at_bytes(done), cancel)?;
+    device::prepare_device(device, confirmed, Config::default().seed, size, &|done, _| bar.at_bytes(done), cancel)?;
     progress.finish();
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use crate::record::file::{RecordFile, read_records};
 use crate::share::{self, Shared};
 use crate::{listing, report};
@@ -24,7 +25,7 @@ pub fn read(path: &Path) -> Result<RecordFile> {
     if !path.exists() || path.is_dir() && !path.join(RECORDS_NAME).exists() {
         let message = format!(
             "there is no result in {}: name a result folder or its {RECORDS_NAME} ('nofault lab list' shows them)",
-            path.display()
+            shown(&path)
         );
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
@@ -38,7 +39,7 @@ pub fn read(path: &Path) -> Result<RecordFile> {
 /// as before.
 pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
     if let Some(what) = in_the_way(path, report::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
+        let message = format!("{} is {what}, and left as it is; name another file with --out", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     replace(path, &report::html(records)?)
@@ -51,7 +52,7 @@ pub fn write_report(records: &RecordFile, path: &Path) -> Result<()> {
 /// file cannot be written.
 pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<()> {
     if let Some(what) = in_the_way(path, report::picture::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --svg", path.display());
+        let message = format!("{} is {what}, and left as it is; name another file with --svg", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     replace(path, &report::picture::svg(records, figure)?)
@@ -64,12 +65,12 @@ pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<
 /// As [`write_picture`].
 pub fn write_pictures(records: &RecordFile, folder: &Path) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)
-        .map_err(|error| LabError::system(format!("create the folder {}", folder.display()), &error))?;
+        .map_err(|error| LabError::system(format!("create the folder {}", shown(&folder)), &error))?;
     let mut paths = Vec::new();
     for (id, picture) in report::picture::all(records) {
         let path = folder.join(format!("{}.svg", id.replace('/', "-")));
         if let Some(what) = in_the_way(&path, report::picture::is_one)? {
-            let message = format!("{} is {what}, and left as it is; name another folder with --svgs", path.display());
+            let message = format!("{} is {what}, and left as it is; name another folder with --svgs", shown(&path));
             return Err(LabError::new(LabErrorKind::Usage, message));
         }
         replace(&path, &picture)?;
@@ -84,7 +85,7 @@ pub fn write_pictures(records: &RecordFile, folder: &Path) -> Result<Vec<PathBuf
 /// `Usage` when something else is in the way; `System` when the file cannot be written.
 pub fn write_shared(shared: &Shared, path: &Path) -> Result<()> {
     if let Some(what) = in_the_way(path, share::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
+        let message = format!("{} is {what}, and left as it is; name another file with --out", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     replace(path, &shared.text)
@@ -97,7 +98,7 @@ pub fn write_shared(shared: &Shared, path: &Path) -> Result<()> {
 /// `Usage` for a place without any result, or when something else is in the way of the page; as [`read`] otherwise.
 pub fn write_gallery(places: &[PathBuf], path: &Path) -> Result<usize> {
     if let Some(what) = in_the_way(path, report::gallery::is_one)? {
-        let message = format!("{} is {what}, and left as it is; name another file with --out", path.display());
+        let message = format!("{} is {what}, and left as it is; name another file with --out", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
     let mut results = Vec::new();
@@ -105,7 +106,7 @@ pub fn write_gallery(places: &[PathBuf], path: &Path) -> Result<usize> {
         let before = results.len();
         read_all(place, &mut results)?;
         if results.len() == before {
-            let message = format!("there is no result in {}", place.display());
+            let message = format!("there is no result in {}", shown(&place));
             return Err(LabError::new(LabErrorKind::Usage, message));
         }
     }
@@ -126,8 +127,9 @@ fn read_all(place: &Path, results: &mut Vec<RecordFile>) -> Result<()> {
         }
     }
     let listed =
-        std::fs::read_dir(place).map_err(|error| LabError::system(format!("list {}", place.display()), &error))?;
-    let mut shared: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).filter(|path| is_json(path)).collect();
+        std::fs::read_dir(place).map_err(|error| LabError::system(format!("list {}", shown(&place)), &error))?;
+    let is_shared = |path: &PathBuf| is_json(path) && path.is_file();
+    let mut shared: Vec<PathBuf> = listed.flatten().map(|entry| entry.path()).filter(is_shared).collect();
     shared.sort();
     for path in shared {
         let mut head = Vec::new();
@@ -149,14 +151,14 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     let written = std::fs::write(&half, text).and_then(|()| std::fs::rename(&half, path));
     written.map_err(|error| {
         let _ = std::fs::remove_file(&half);
-        LabError::system(format!("write {}", path.display()), &error)
+        LabError::system(format!("write {}", shown(&path)), &error)
     })
 }
 
 /// Describes the obstacle to a new file at `path`: any file that is not empty and whose beginning `is_own` does not
 /// accept. `None` without an obstacle.
 fn in_the_way(path: &Path, is_own: fn(&[u8]) -> bool) -> Result<Option<&'static str>> {
-    let look = |error: &std::io::Error| LabError::system(format!("look at {}", path.display()), error);
+    let look = |error: &std::io::Error| LabError::system(format!("look at {}", shown(&path)), error);
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -13,6 +13,7 @@ use super::{Key, LookAtEntry, LookAtValue, Reader, Room, Start, Store};
 use crate::entries::KEY_BYTES;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::cache;
+use crate::paths::shown;
 
 /// Sizes of a leaf in bytes: the smallest that takes the records is used.
 const LEAF_BYTES: [usize; 8] = [4096, 8192, 12_288, 16_384, 20_480, 24_576, 28_672, 32_768];
@@ -42,7 +43,7 @@ impl BfTreeStore {
         let tree = match start {
             Start::New => BfTree::with_config(config(&data, cache_bytes, room.value_bytes)?, None),
             Start::Old => {
-                std::fs::copy(&snapshot, &data).map_err(|error| LabError::system(snapshot.display(), &error))?;
+                std::fs::copy(&snapshot, &data).map_err(|error| LabError::system(shown(&snapshot), &error))?;
                 // The copy must not be why a store that begins cold finds its data in the page cache.
                 cache::make_cold(&[folder], cache::Means::Advise)?;
                 BfTree::new_from_cpr_snapshot(&data, true, None, Some(cache_bytes), None)

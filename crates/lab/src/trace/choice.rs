@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::{Access, Trace};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::{self, shown};
 
-/// The accesses to the files of a command, by the path of the file. Threads are named as the tool names them.
+/// The accesses to the files of a command, by the path of the file as [`paths::to_text`] writes it. Threads are named as the tool names them.
 pub(super) type Files = BTreeMap<String, Vec<(String, Access)>>;
 
 /// The recorded accesses of a command to one of its files.
@@ -26,7 +27,7 @@ pub(super) fn in_folder<T>(work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("nofault-record-{}-{number}", std::process::id()));
-    std::fs::create_dir(&folder).map_err(|error| LabError::system(format!("create {}", folder.display()), &error))?;
+    std::fs::create_dir(&folder).map_err(|error| LabError::system(format!("create {}", shown(&folder)), &error))?;
     let result = work(&folder);
     // It is in the system's folder of temporary files; a part that stays harms nothing.
     let _ = std::fs::remove_dir_all(&folder);
@@ -44,7 +45,9 @@ pub(super) fn choose(mut files: Files, of: Option<&Path>, nothing: &str) -> Resu
         // The tools name a file without symbolic links. The command may have removed it.
         Some(of) => {
             let whole = of.canonicalize().or_else(|_| std::path::absolute(of)).unwrap_or_else(|_| of.to_path_buf());
-            whole.to_string_lossy().into_owned()
+            let text = paths::to_text(&whole);
+            // perf prints the bytes of a name, which are read as text.
+            if files.contains_key(&text) { text } else { whole.to_string_lossy().into_owned() }
         }
         None => {
             let moved = files.iter().map(|(path, accesses)| (bytes(accesses), path)).filter(|(bytes, _)| *bytes > 0);
@@ -58,14 +61,18 @@ pub(super) fn choose(mut files: Files, of: Option<&Path>, nothing: &str) -> Resu
             accesses.sort_by(|(_, a), (_, b)| a.at_s.total_cmp(&b.at_s));
             let (mut trace, mut names) = (Trace::default(), BTreeMap::new());
             accesses.iter().for_each(|(thread, access)| trace.push(*access, thread, &mut names));
-            Ok(Recording { file: PathBuf::from(path), trace, notes: Vec::new() })
+            Ok(Recording { file: paths::from_text(&path), trace, notes: Vec::new() })
         }
-        None if files.is_empty() => Err(usage(format!("no access to {path}: {nothing}"))),
+        None if files.is_empty() => Err(usage(format!("no access to {}: {nothing}", shown_text(&path)))),
         None => {
-            let known: Vec<String> = files.into_keys().take(10).collect();
-            Err(usage(format!("no access to {path}; the command used {}", known.join(", "))))
+            let known: Vec<String> = files.into_keys().take(10).map(|path| shown_text(&path)).collect();
+            Err(usage(format!("no access to {}; the command used {}", shown_text(&path), known.join(", "))))
         }
     }
+}
+
+fn shown_text(path: &str) -> String {
+    shown(&paths::from_text(path)).to_string()
 }
 
 /// Whether a path is no file with data of its own: a terminal, a pipe, a file of the kernel.

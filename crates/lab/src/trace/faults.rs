@@ -7,6 +7,7 @@
 mod maps;
 mod reader;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -15,6 +16,7 @@ use std::process::{Command, Stdio};
 use super::ACCESSES_MAX;
 use super::choice::{Recording, choose, in_folder};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use reader::Reader;
 
 /// How to install perf.
@@ -39,7 +41,7 @@ const UNMAPPED_SHARE: u64 = 10;
 /// # Errors
 /// `Unsupported` where perf is not installed or does not work; `NoPermission` where it may not record; `Usage` when the
 /// command did not start, or had no fault in the file.
-pub fn record(command: &[String], of: Option<&Path>, every: u32) -> Result<Recording> {
+pub fn record(command: &[impl AsRef<OsStr>], of: Option<&Path>, every: u32) -> Result<Recording> {
     in_folder(|folder| {
         let this = [std::ffi::OsStr::new("perf"), "--version".as_ref()];
         let tried = perf_record(&folder.join("try"), 1).args(this).stdin(Stdio::null()).output();
@@ -115,10 +117,11 @@ fn read(folder: &Path, output: &Path) -> Result<Reader> {
 }
 
 /// The faults in one file, with what is to be known of them.
-fn taken(mut reader: Reader, command: &[String], of: Option<&Path>, every: u32) -> Result<Recording> {
+fn taken(mut reader: Reader, command: &[impl AsRef<OsStr>], of: Option<&Path>, every: u32) -> Result<Recording> {
     if !reader.is_started {
-        let name = command.first().map_or("", String::as_str);
-        return Err(LabError::new(LabErrorKind::Usage, format!("the command did not start: is '{name}' there?")));
+        let name = command.first().map_or(Path::new(""), |name| Path::new(name));
+        let why = format!("the command did not start: is '{}' there?", shown(name));
+        return Err(LabError::new(LabErrorKind::Usage, why));
     }
     let mut files = std::mem::take(&mut reader.files);
     if of.is_none() {

@@ -3,17 +3,25 @@
 //! seen; an `msync` is, as the sync of the file that is mapped there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::choice::{Files, Recording, choose, in_folder, is_special};
 use super::{Access, Op};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::lines::{LineError, Lines};
+use crate::paths;
 
 /// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own, and `mmap` the
 /// file of an `msync`. A call with `?` is left out on machines without it.
 const CALLS: &str = "trace=read,write,readv,writev,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync,msync,mmap,openat,?open,lseek";
 
+/// Most bytes of a line of strace: a call with the paths of its descriptors, without their content.
+const LINE_BYTES_MAX: usize = 1 << 20;
 /// The error of a command that moved no bytes.
 const NOTHING: &str = "the command read and wrote no file by system calls; maps and io_uring are not seen by strace; for maps see --faults";
 
@@ -22,11 +30,12 @@ const NOTHING: &str = "the command read and wrote no file by system calls; maps 
 ///
 /// # Errors
 /// `Unsupported` where strace is not installed or may not trace; `Usage` when the command made no such access.
-pub fn record(command: &[String], of: Option<&Path>) -> Result<Recording> {
-    in_folder(|folder| choose(accesses(&traced(command, &folder.join("strace.txt"))?), of, NOTHING))
+pub fn record(command: &[impl AsRef<OsStr>], of: Option<&Path>) -> Result<Recording> {
+    in_folder(|folder| choose(traced(command, &folder.join("strace.txt"))?, of, NOTHING))
 }
 
-fn traced(command: &[String], output: &Path) -> Result<String> {
+/// Runs a command under strace, which writes into `output`, and returns its accesses by file.
+fn traced(command: &[impl AsRef<OsStr>], output: &Path) -> Result<Files> {
     let started = Command::new("strace")
         .args(["-f", "-y", "-ttt", "-s", "0", "-qq", "-e", "signal=none", "-e", CALLS, "-o"])
         .arg(output)
@@ -41,18 +50,20 @@ fn traced(command: &[String], output: &Path) -> Result<String> {
         Err(error) => return Err(LabError::system("start strace", &error)),
         Ok(_) => {}
     }
-    let bytes = std::fs::read(output).map_err(|_| {
+    let written = File::open(output).map_err(|_| {
         let message = "strace wrote nothing: tracing may be forbidden here (see kernel.yama.ptrace_scope), or the command is not there";
         LabError::new(LabErrorKind::Unsupported, message)
     })?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    accesses(BufReader::new(written)).map_err(|error| error.of("the output of strace", LabErrorKind::System))
 }
 
 /// Reads the output of strace: the accesses by file, in the order in which their calls returned.
-fn accesses(text: &str) -> Files {
-    let mut reader = Reader::default();
-    text.lines().for_each(|line| reader.line(line));
-    reader.files
+fn accesses(text: impl BufRead) -> std::result::Result<Files, LineError> {
+    let (mut reader, mut lines) = (Reader::default(), Lines::new(text, LINE_BYTES_MAX));
+    while let Some(line) = lines.next_line()? {
+        reader.line(&String::from_utf8_lossy(line));
+    }
+    Ok(reader.files)
 }
 
 /// State while the output is read.
@@ -151,7 +162,7 @@ impl Reader {
     }
 
     fn push(&mut self, path: String, thread: &str, access: Access) {
-        if path.starts_with('/') && !is_special(&path) {
+        if paths::from_text(&path).is_absolute() && !is_special(&path) {
             self.files.entry(path).or_default().push((thread.to_owned(), access));
         }
     }
@@ -167,12 +178,36 @@ fn file(text: &str) -> Option<String> {
     descriptor(text).map(|(_, path)| path)
 }
 
-/// The descriptor of a call with its path, as strace writes it: `3</a/b>`; and the path alone.
+/// The descriptor of a call with its path, as strace writes it: `3</a/b>`; and the text of the path alone, as [`paths::to_text`] writes it.
 fn descriptor(arguments: &str) -> Option<(String, String)> {
     let (number, rest) = arguments.split_once('<')?;
     number.parse::<u32>().ok()?;
     let end = rest.find(">,").or_else(|| rest.find('>'))?;
-    Some((format!("{number}<{}>", &rest[..end]), rest[..end].to_owned()))
+    Some((format!("{number}<{}>", &rest[..end]), paths::to_text(&unescaped(&rest[..end]))))
+}
+
+/// The path that strace writes in the escapes of C, where it is not plain ASCII: `caf\303\251`.
+fn unescaped(text: &str) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        let Some((escape, after)) = after.split_first().filter(|_| *first == b'\\') else {
+            bytes.push(*first);
+            continue;
+        };
+        let digits = rest.iter().take(3).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
+        bytes.push(match escape {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'v' => 0x0b,
+            b'f' => 0x0c,
+            _ if digits > 0 => rest[..digits].iter().fold(0u8, |byte, digit| byte << 3 | (digit - b'0')),
+            other => *other,
+        });
+        rest = if digits > 0 { &rest[digits..] } else { after };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]
@@ -202,7 +237,7 @@ rubbish"#;
 
     #[test]
     fn calls_with_and_without_positions_interrupted_ones_and_syncs_are_read_in_the_order_of_their_beginning() {
-        let Recording { file, trace, .. } = choose(accesses(OUTPUT), None, NOTHING).unwrap();
+        let Recording { file, trace, .. } = choose(accesses(OUTPUT.as_bytes()).unwrap(), None, NOTHING).unwrap();
         assert_eq!(file, Path::new("/x/db"));
         let read: Vec<(u64, u64, Op, &str, u64)> = trace
             .accesses
@@ -227,11 +262,25 @@ rubbish"#;
 
     #[test]
     fn a_file_may_be_named_and_one_that_was_not_used_is_refused_with_those_that_were() {
-        let small = choose(accesses(OUTPUT), Some(Path::new("/x/small")), NOTHING).unwrap();
+        let small = choose(accesses(OUTPUT.as_bytes()).unwrap(), Some(Path::new("/x/small")), NOTHING).unwrap();
         assert_eq!(small.trace.accesses.len(), 1);
-        let error = choose(accesses(OUTPUT), Some(Path::new("/y")), NOTHING).unwrap_err();
+        let error = choose(accesses(OUTPUT.as_bytes()).unwrap(), Some(Path::new("/y")), NOTHING).unwrap_err();
         assert!(error.to_string().contains("/x/db, /x/only-synced, /x/small"), "{error}");
-        assert!(choose(accesses(""), None, NOTHING).unwrap_err().to_string().contains("maps and io_uring"));
+        assert!(
+            choose(accesses(&b""[..]).unwrap(), None, NOTHING).unwrap_err().to_string().contains("maps and io_uring")
+        );
+    }
+
+    #[test]
+    fn a_path_is_found_behind_the_escapes_of_strace() {
+        for (text, bytes) in [
+            ("/a/b c", &b"/a/b c"[..]),
+            (r"caf\303\251\33\nx", b"caf\xc3\xa9\x1b\nx"),
+            (r#"\"q\"\\z\76\0011"#, b"\"q\"\\z>\x011"),
+            (r"\t\r\v\f\777\", b"\t\r\x0b\x0c\xff\\"),
+        ] {
+            assert_eq!(unescaped(text), PathBuf::from(OsString::from_vec(bytes.to_vec())), "{text}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::blocking::{Source, Way, Writer};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
+use crate::paths::shown;
 use crate::read_loops::order_seed;
 use crate::read_loops::overwrite::index_at;
 use crate::read_loops::sync::Means;
@@ -221,7 +222,7 @@ impl History {
             if !history.is_whole(layout, offset)? {
                 let message = format!(
                     "{} is not overwritten: the block at {offset} has wrong content; remove the file, the lab makes it anew",
-                    layout.paths[0].display()
+                    shown(&layout.paths[0])
                 );
                 return Err(LabError::new(LabErrorKind::Damaged, message));
             }

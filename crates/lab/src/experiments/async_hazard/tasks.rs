@@ -13,6 +13,7 @@ use super::work::{Job, Means, Order, STRETCH_BYTES, StepResult};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;
 use crate::measure::Worker;
+use crate::paths::shown;
 use crate::ticker::Ticker;
 
 /// Runs all jobs as tasks; returns when the last task is done.
@@ -129,7 +130,7 @@ async fn read_touches(mut job: Job, notes: &Notes) -> Result<()> {
 
 /// Reads through `tokio::fs` with a buffer of 64 KiB: the published measurement's "async read".
 async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
-    let failed = |error: &std::io::Error| LabError::system(format!("read {}", job.path.display()), error);
+    let failed = |error: &std::io::Error| LabError::system(format!("read {}", shown(&job.path)), error);
     let mut file = tokio::fs::File::open(&job.path).await.map_err(|error| failed(&error))?;
     file.set_max_buf_size(STRETCH_BYTES as usize);
     file.seek(std::io::SeekFrom::Start(job.position(0))).await.map_err(|error| failed(&error))?;
@@ -139,7 +140,7 @@ async fn read_stream(mut job: Job, notes: &Notes) -> Result<()> {
         let len = (range.end - range.start) as usize * BLOCK_BYTES;
         file.read_exact(&mut buffer[..len])
             .await
-            .map_err(|error| LabError::system(format!("read {}", job.path.display()), &error))?;
+            .map_err(|error| LabError::system(format!("read {}", shown(&job.path)), &error))?;
         notes.keep(StepResult {
             elapsed: started.elapsed(),
             ..job.content.check(&buffer[..len], range.start, &job.order)

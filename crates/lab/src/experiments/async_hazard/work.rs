@@ -14,6 +14,7 @@ use crate::entries::mix;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
+use crate::paths::shown;
 use crate::record::TrialSpec;
 
 /// Bytes that one step of the sequential sum covers: the size of the published measurement's read buffer.
@@ -218,7 +219,7 @@ impl Source {
         content: Content,
         blocks: u64,
     ) -> Result<Self> {
-        let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+        let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
         if means == Means::Read {
             return Ok(Self::Read(Arc::new(file)));
         }
@@ -253,6 +254,6 @@ impl Source {
 /// Fills `buffer` from `position` of the file; a file that ends early is an error.
 pub(super) fn read_exact(file: &File, buffer: &mut [u8], position: u64, path: &std::path::Path) -> Result<()> {
     file.read_exact_at(buffer, position).map_err(|error| {
-        LabError::system(format!("read {} bytes at {position} of {}", buffer.len(), path.display()), &error)
+        LabError::system(format!("read {} bytes at {position} of {}", buffer.len(), shown(&path)), &error)
     })
 }

@@ -12,6 +12,7 @@ use super::{only_path, run_timed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{Pattern, unknown};
 use crate::record::{Outcome, TrialSpec};
@@ -45,7 +46,7 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
         "mmap-in-place" => false,
         _ => return Err(unknown(spec)),
     };
-    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
     // SAFETY: the lab holds its data files for itself and writes none of them while trials run.
     let map = unsafe { MappedFile::map(&file, Protection::ReadOnly, 0..layout.file_bytes()) }?;
     map.advise(Advice::Normal, 0..map.len_bytes())?;

@@ -12,6 +12,7 @@ use super::{only_path, run_timed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{Pattern, unknown};
 use crate::record::{Outcome, TrialSpec};
@@ -24,7 +25,7 @@ pub(super) const METHODS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread
 /// Measures one method of `map-calls`.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
-    let open = || File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error));
+    let open = || File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error));
     let (file, files) = (open()?, Files::open(layout, Means::Buffered)?);
     let (file, files) = (&file, &files);
     let touched = match spec.method.as_str() {

@@ -16,6 +16,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
@@ -33,7 +34,7 @@ const GROWN_BYTES: u64 = 64 << 20;
 /// Measures the variant `many-maps`.
 pub(super) fn many(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let path = only_path(spec, layout)?;
-    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
     // The layout is one file with blocks of a page, so its data follows the lab's header without a gap.
     let (first_bytes, pages) = (layout.place(0).offset_bytes, layout.block_count());
     let parts = PARTS.min(pages).max(1);

@@ -9,6 +9,7 @@ use super::{number, only_path, run_timed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
+use crate::paths::shown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
@@ -26,7 +27,7 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
         let message = format!("{}: {copied} pages to be copied of {pages}", spec.key());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
-    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
     let file = &file;
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
         let mut map = RawMap::map(file, PAGE_BYTES as u64, pages * PAGE_BYTES, true)?;

@@ -8,6 +8,7 @@ use nofault::settings::Settings;
 use super::updates::rewrite;
 use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 use crate::stores::Engine;
 
 /// Number of keys that are changed over and over to fill the log. They lie in so few pages that the pages' obsolete
@@ -30,7 +31,7 @@ pub(super) fn crashed(
     if let Err(error) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        return Err(LabError::system(open.display(), &error));
+        return Err(LabError::system(shown(&open), &error));
     }
     let engine = Engine::load(&open, data, settings)?;
     let hot = Data { count: data.count.min(HOT_KEYS), ..data };
@@ -48,7 +49,7 @@ pub(super) fn crashed(
     // A copy of the files while they are open equals the files that a killed process leaves.
     copy_files(&open, folder)?;
     drop(engine);
-    std::fs::remove_dir_all(&open).map_err(|error| LabError::system(open.display(), &error))?;
+    std::fs::remove_dir_all(&open).map_err(|error| LabError::system(shown(&open), &error))?;
     Ok(log_bytes)
 }
 
@@ -62,5 +63,5 @@ pub(super) fn copy_files(from: &Path, to: &Path) -> Result<()> {
         }
         Ok(())
     };
-    copy().map_err(|error| LabError::system(format_args!("copy {}", from.display()), &error))
+    copy().map_err(|error| LabError::system(format_args!("copy {}", shown(&from)), &error))
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::cache;
+use crate::paths::shown;
 use crate::record::{CacheState, TrialSpec};
 
 /// The folder of the lab's own in which the trials' database lies, with a file `note.json` that describes its content.
@@ -87,7 +88,7 @@ impl Place {
         let path = self.0.join(name);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::system(path.display(), &error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::system(shown(&path), &error)),
             _ => Ok(path),
         }
     }
@@ -145,7 +146,7 @@ impl Place {
         let text = serde_json::to_string(&Note { content: content.clone(), bytes })
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engine: {error}")))?;
         let note = self.0.join("note.json");
-        fs::write(&note, text).map_err(|error| LabError::system(note.display(), &error))
+        fs::write(&note, text).map_err(|error| LabError::system(shown(&note), &error))
     }
 
     /// Returns the bytes that all files of the database occupy on the disk.
@@ -154,7 +155,7 @@ impl Place {
     /// The system's error.
     pub(super) fn all_bytes_on_disk(&self) -> Result<u64> {
         let folder = self.store();
-        let failed = |error: &std::io::Error| LabError::system(folder.display(), error);
+        let failed = |error: &std::io::Error| LabError::system(shown(&folder), error);
         let mut bytes = 0;
         for entry in fs::read_dir(&folder).map_err(|error| failed(&error))? {
             let file = entry.and_then(|entry| entry.metadata()).map_err(|error| failed(&error))?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
+use crate::paths::shown;
 use crate::record::TrialSpec;
 
 /// The folder of the lab's own in which the trials' database lies, with its description.
@@ -63,7 +64,7 @@ impl Place {
         for removed in [fs::remove_file(self.note()), fs::remove_dir_all(self.store())] {
             match removed {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(LabError::system(format!("empty {}", self.0.display()), &error));
+                    return Err(LabError::system(format!("empty {}", shown(&self.0)), &error));
                 }
                 _ => {}
             }
@@ -75,7 +76,7 @@ impl Place {
     pub(super) fn keep(&self, spec: &TrialSpec, entries: u64) -> Result<()> {
         let text = serde_json::to_string(&Description::of(spec, entries))
             .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
-        fs::write(self.note(), text).map_err(|error| LabError::system(self.note().display(), &error))
+        fs::write(self.note(), text).map_err(|error| LabError::system(shown(&self.note()), &error))
     }
 
     /// Returns the number of entries in the database that a trial needs.
@@ -103,7 +104,7 @@ impl Place {
             // Blocks are counted, because a file may have holes. A file that a background thread has just removed
             // counts as zero.
             let bytes = fs::metadata(&file).map_or(0, |meta| meta.blocks() * 512);
-            let name = file.strip_prefix(self.store()).unwrap_or(&file).display().to_string();
+            let name = shown(file.strip_prefix(self.store()).unwrap_or(&file)).to_string();
             sizes.push((bytes, name));
         }
         sizes.sort_by(|a, b| b.cmp(a));

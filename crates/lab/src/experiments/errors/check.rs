@@ -14,6 +14,7 @@ use super::pages::checksum;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::paths::shown;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
@@ -118,7 +119,7 @@ fn access(
 /// Loads `count` pages into private memory. Returns the memory, the checksum of each page, and the nanoseconds that one
 /// checksum took.
 fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, Vec<u64>, f64)> {
-    let failed = |error: &std::io::Error| LabError::system(format!("read {}", path.display()), error);
+    let failed = |error: &std::io::Error| LabError::system(format!("read {}", shown(&path)), error);
     let file = File::open(path).map_err(|error| failed(&error))?;
     // In small pages, as the pages of the map are.
     let mut frames = IoBuf::zeroed(count as usize * PAGE_BYTES, PageKind::Small)?;
@@ -128,7 +129,7 @@ fn load(path: &Path, layout: &Layout, first: u64, count: u64) -> Result<(IoBuf, 
     let each = started.elapsed().as_secs_f64() * 1e9 / count as f64;
     let right = |(page, number): (&[u8], u64)| layout.is_right(page, first + number * PAGE_BYTES as u64) != Some(false);
     if !frames.chunks_exact(PAGE_BYTES).zip(0..).all(right) {
-        return Err(LabError::new(LabErrorKind::WrongData, format!("{} does not hold the lab's data", path.display())));
+        return Err(LabError::new(LabErrorKind::WrongData, format!("{} does not hold the lab's data", shown(&path))));
     }
     Ok((frames, sums, each))
 }

@@ -16,6 +16,7 @@ use super::{BIT_FLIP, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::faulty::FaultyFs;
 use crate::measure::unix_ms;
+use crate::paths::shown;
 use crate::record::{Checks, Outcome, TrialSpec};
 
 /// Number of pages in a store.
@@ -32,7 +33,7 @@ pub(super) fn run(spec: &TrialSpec, folder: &Path) -> Result<Outcome> {
     let started = Instant::now();
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let base = folder.join("base");
-    std::fs::create_dir(&base).map_err(|error| LabError::system(format!("create {}", base.display()), &error))?;
+    std::fs::create_dir(&base).map_err(|error| LabError::system(format!("create {}", shown(&base)), &error))?;
     way.make(&base, spec.seed, PAGE_COUNT)?;
     let scene = Scene { way, seed: spec.seed, base, store: spec.method.clone() };
     let found = match spec.variant.as_str() {
@@ -96,11 +97,10 @@ impl Scene {
     /// Returns the positions in bytes of the page on disk, old copies included, found by the page's pattern.
     fn places(&self, page: u64) -> Result<Vec<u64>> {
         let path = self.file();
-        let bytes =
-            std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+        let bytes = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", shown(&path)), &error))?;
         let places = pages::places_of(&pages::pattern(self.seed, page), &bytes);
         if places.is_empty() {
-            let message = format!("page {page} is not to be found in {}", path.display());
+            let message = format!("page {page} is not to be found in {}", shown(&path));
             return Err(LabError::new(LabErrorKind::System, message));
         }
         Ok(places.into_iter().map(|at| at as u64).collect())
@@ -122,11 +122,11 @@ fn on_disk(scene: &Scene, variant: &str) -> Result<FaultResult> {
     let target = scene.target(variant);
     let places = scene.places(target)?;
     let (first, last) = (places[0], places[places.len() - 1]);
-    let whole = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", path.display()), &error))?;
+    let whole = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", shown(&path)), &error))?;
     let mut subject = scene.at_work(&scene.base)?;
     let file = OpenOptions::new().read(true).write(true).open(&path);
-    let file = file.map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
-    let failed = |error: std::io::Error| LabError::system(format!("damage {}", path.display()), &error);
+    let file = file.map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
+    let failed = |error: std::io::Error| LabError::system(format!("damage {}", shown(&path)), &error);
     let page = PAGE_BYTES as u64;
     match variant {
         TRUNCATED => file.set_len(first / page * page).map_err(failed)?,
@@ -164,7 +164,7 @@ fn evict(file: &File) {
 /// it.
 fn read_error(scene: &Scene, folder: &Path) -> Result<FaultResult> {
     let point = folder.join("faulty");
-    std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", point.display()), &error))?;
+    std::fs::create_dir(&point).map_err(|error| LabError::system(format!("create {}", shown(&point)), &error))?;
     let places = scene.places(scene.target(READ_ERROR))?;
     let faulty = FaultyFs::mount(&scene.base, &point)?;
     let mut subject = scene.at_work(faulty.point())?;

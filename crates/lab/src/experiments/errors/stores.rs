@@ -13,6 +13,7 @@ use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
 
 use super::pages::{self, PAGE_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::paths::shown;
 
 /// Name of the file with the pages of the stores that keep plain pages, in the trial's folder.
 pub(super) const PLAIN: &str = "pages";
@@ -105,7 +106,7 @@ impl Way {
         }
         let written =
             File::create_new(&path).and_then(|file| file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()));
-        written.map_err(|error| LabError::system(format!("write {}", path.display()), &error))
+        written.map_err(|error| LabError::system(format!("write {}", shown(&path)), &error))
     }
 
     /// Opens the store in `folder`.
@@ -194,7 +195,7 @@ impl CallStore {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
             other => other,
         };
-        let file = file.map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+        let file = file.map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
         Ok(Self { file, path: path.to_path_buf(), checked, frames: Default::default() })
     }
 }
@@ -205,7 +206,7 @@ impl Store for CallStore {
             return Ok(frame.to_vec());
         }
         let mut frame = IoBuf::zeroed(PAGE_BYTES, PageKind::Small)?;
-        let action = || format!("read page {number} of {}", self.path.display());
+        let action = || format!("read page {number} of {}", shown(&self.path));
         let count = self
             .file
             .read_at(&mut frame, number * PAGE_BYTES as u64)

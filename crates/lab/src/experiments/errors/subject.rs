@@ -35,6 +35,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct Order {
     /// Id of the store's method.
     pub(super) store: String,
+    #[serde(with = "crate::paths::field")]
     pub(super) folder: PathBuf,
     pub(super) seed: u64,
 }

@@ -33,6 +33,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 pub(super) struct Order {
     /// Id of the store's method.
     pub(super) store: String,
+    #[serde(with = "crate::paths::field")]
     pub(super) folder: PathBuf,
     pub(super) size: Size,
     pub(super) content: Content,

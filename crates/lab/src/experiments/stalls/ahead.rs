@@ -14,6 +14,7 @@ use super::{LOCKED_SHARE, measurement, number};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::{self, order_seed, ring};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
@@ -63,7 +64,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     }
     let prepare_s = started.elapsed().as_secs_f64();
     let file = std::fs::File::open(&layout.paths[0])
-        .map_err(|error| LabError::system(format!("open {}", layout.paths[0].display()), &error))?;
+        .map_err(|error| LabError::system(format!("open {}", shown(&layout.paths[0])), &error))?;
     let announce: Box<dyn Fn(Place) -> Result<()> + Send + Sync> = match spec.method.as_str() {
         "mmap-willneed" => Box::new(|place| Ok(map.advise(Advice::WillNeed, page_of(place))?)),
         "mmap-populate-ahead" => Box::new(|place| Ok(map.advise(Advice::PopulateRead, page_of(place))?)),

@@ -12,6 +12,7 @@ use super::{ahead, measurement, number};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::paths::shown;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
@@ -34,7 +35,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let bytes = count as usize * PAGE_BYTES;
     let range = first as usize..first as usize + bytes;
     let path = layout.paths[0].clone();
-    let failed = |error: std::io::Error| LabError::system(format!("read {}", path.display()), &error);
+    let failed = |error: std::io::Error| LabError::system(format!("read {}", shown(&path)), &error);
     let file = File::open(&path).map_err(failed)?;
     let map = ahead::open(&layout)?;
     let started = Instant::now();

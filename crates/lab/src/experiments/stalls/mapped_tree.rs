@@ -14,6 +14,7 @@ use nofault::mmap::{Batch, Protocol, Settings, Store, WriteBack};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::cache::{self, Means};
 use crate::machine::pool;
+use crate::paths::shown;
 use crate::record::TrialSpec;
 use crate::workload::PAGE_BYTES;
 
@@ -34,7 +35,7 @@ pub(super) fn open(spec: &TrialSpec, random: bool, cancel: &AtomicBool) -> Resul
     let content = format!("{} bytes, seed {:?}\n", spec.target.data_bytes, spec.target.content_seed);
     if fs::read_to_string(&note).unwrap_or_default() != content {
         make(spec, &tree, cancel)?;
-        fs::write(&note, content).map_err(|error| LabError::system(note.display(), &error))?;
+        fs::write(&note, content).map_err(|error| LabError::system(shown(&note), &error))?;
     }
     // SAFETY: the folder is the lab's own, and one trial at a time opens its files.
     Ok(unsafe { Store::open(&tree, &settings(spec, random)) }?)
@@ -49,7 +50,7 @@ fn settings(spec: &TrialSpec, random: bool) -> Settings {
 fn make(spec: &TrialSpec, tree: &Path, cancel: &AtomicBool) -> Result<()> {
     match fs::remove_dir_all(tree) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(LabError::system(format!("empty {}", tree.display()), &error));
+            return Err(LabError::system(format!("empty {}", shown(&tree)), &error));
         }
         _ => {}
     }

@@ -15,6 +15,7 @@ use super::{measurement, number};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::paths::shown;
 use crate::read_loops::{self, order_seed};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
@@ -59,7 +60,7 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let helpers = number(spec, "helpers")?.max(1);
     let map = open(&layout)?;
     let path = &layout.paths[0];
-    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", path.display()), &error))?;
+    let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
     let nowait = match spec.method.as_str() {
         "mmap-nowait" => true,
         "mmap-mincore" => false,

@@ -14,7 +14,7 @@ fn ram() -> Option<RamDevice> {
 }
 
 fn prepare(path: &Path, confirm: &str) -> Result<Target> {
-    prepare_device(path, confirm, 7, 0, &|_, _| (), &AtomicBool::new(false))
+    prepare_device(path, Path::new(confirm), 7, 0, &|_, _| (), &AtomicBool::new(false))
 }
 
 fn overwrite_head(path: &Path, edit: impl FnOnce(&mut [u8])) {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::leftovers::{self, Entry};
 use crate::machine::system::{self, Mount, fail, human_bytes, meminfo_bytes, read_number, read_text};
+use crate::paths::{self, shown};
 use crate::record::{MemoryLimit, MemoryMethod};
 
 const PREFIX: &str = "nofault-lab-";
@@ -86,10 +87,10 @@ impl CgroupGuard {
         if place.method == MemoryMethod::CgroupV2 {
             hand_memory_down(&place.parent)?;
         }
-        let entry = Entry::record("cgroup", &path.display().to_string())?;
+        let entry = Entry::record("cgroup", &paths::to_text(&path))?;
         if let Err(error) = fs::create_dir(&path) {
             entry.forget();
-            return Err(LabError::system(format!("cannot create {}", path.display()), &error));
+            return Err(LabError::system(format!("cannot create {}", shown(&path)), &error));
         }
         // From here on, dropping the guard removes the cgroup.
         let limit = MemoryLimit { method: place.method, bytes };
@@ -122,7 +123,7 @@ impl CgroupGuard {
             other => {
                 let message = format!(
                     "{} does not hold the limit of {} (it says {other:?}); use ballast",
-                    self.path.display(),
+                    shown(&self.path),
                     human_bytes(bytes)
                 );
                 Err(LabError::new(LabErrorKind::Unsupported, message))
@@ -210,7 +211,7 @@ impl Drop for CgroupGuard {
 /// When the list of leftovers cannot be read.
 pub fn remove_leftovers() -> Result<Vec<String>> {
     leftovers::sweep("cgroup", |content| {
-        let path = Path::new(content);
+        let path = &*paths::from_text(content);
         // The list is a plain file and may be wrong: a path is removed only when it looks like a group of the lab.
         let ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
         let in_hierarchy = |mount: &Mount| mount.kind.starts_with("cgroup") && path.starts_with(&mount.point);
@@ -240,7 +241,7 @@ fn remove_group(path: &Path) -> Result<()> {
             Err(error) => return Err(fail("remove", path, &error)),
         }
     }
-    Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", path.display())))
+    Err(LabError::new(LabErrorKind::Busy, format!("{} still has processes in it", shown(&path))))
 }
 
 /// Moves the processes of a cgroup to its parent, or, where the parent may hold no processes, to this process's cgroup
@@ -263,7 +264,7 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
         read_text(parent.join(file)).is_some_and(|text| text.split_whitespace().any(|name| name == "memory"))
     };
     if !has("cgroup.controllers") {
-        let message = format!("{} has no memory controller", parent.display());
+        let message = format!("{} has no memory controller", shown(&parent));
         return Err(LabError::new(LabErrorKind::Unsupported, message));
     }
     // To move a process, one must be allowed to write the ancestor that both groups share.
@@ -278,7 +279,7 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
 
 fn cannot_hand_down(parent: &Path, control: &Path, error: &std::io::Error) -> LabError {
     if error.raw_os_error() == Some(libc::EBUSY) {
-        let message = format!("{} has processes of its own, and then may limit no groups below it", parent.display());
+        let message = format!("{} has processes of its own, and then may limit no groups below it", shown(&parent));
         return LabError::new(LabErrorKind::Busy, message);
     }
     fail("write", control, error)

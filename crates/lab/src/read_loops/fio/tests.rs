@@ -93,7 +93,7 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
     let order = |seed: u64, name: &str| {
         let target = Target {
             label: "file".into(),
-            paths: vec![data.display().to_string()],
+            paths: vec![data.clone()],
             data_bytes: (64 << 20) - 4096,
             content_seed: None,
         };
@@ -106,7 +106,7 @@ fn another_seed_is_another_order_also_for_its_first_thread() {
         let duration = Duration::from_millis(100);
         let arguments = arguments(duration, &spec, &layout, Pattern::Random, Engine::Psync).unwrap();
         // tmpfs has no direct I/O, and the order does not depend on it.
-        let arguments = arguments.iter().map(String::as_str).filter(|argument| *argument != "--direct=1");
+        let arguments = arguments.iter().filter(|argument| *argument != "--direct=1");
         let done = Command::new("fio")
             .args(arguments)
             .args([&format!("--write_iolog={}", log.display()), "--io_size=64k"])
