@@ -14,26 +14,26 @@ mod top;
 mod transfer;
 mod verify;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use nofault::blocking::{Db, Table, UnfinishedDb};
 use nofault::db::{Compaction, Pace};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
+use nofault_lab::paths::shown;
 
 pub(crate) use self::meter::Meter;
 use self::stat::stat;
 use self::transfer::{Dump, Load};
 use crate::db_args::{DbArguments, DbCommand, ReadingArguments, TableCompression};
-use crate::output::log;
-use crate::signals::Signals;
+use crate::output::{log, print};
+use crate::signals::{STOP, Signals};
 
 /// Exit code of a command whose key is not in the table.
 const NOT_THERE: u8 = 1;
@@ -42,7 +42,6 @@ pub(crate) const DAMAGED: u8 = 6;
 
 /// Runs one command of `nofault db`.
 pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode> {
-    let cancel = &*signals.stop;
     match arguments.command {
         DbCommand::Create { path, table, page, stripe_over, compression, open } => {
             let mut settings = open.settings(&path);
@@ -51,54 +50,59 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
             if let Some(page) = page {
                 settings.page_bytes = usize::try_from(page).unwrap_or(usize::MAX);
             }
-            create(&path, &settings, table)
+            signals.heard(|| create(&path, &settings, table))
         }
         DbCommand::Stat { path, count, compressible, json, open } => {
-            stat(&open_to_read(&path, &open, &open.settings(&path))?, &path, (count, compressible), json, cancel)
+            stat(&open_to_read(&path, &open, &open.settings(&path))?, &path, (count, compressible), json)
         }
-        DbCommand::Table(arguments) => tables::run(arguments.command, cancel),
+        DbCommand::Table(arguments) => tables::run(arguments.command),
         DbCommand::Get { path, key, raw, json, table, open } => {
             entries::get(&open_to_read(&path, &open, &open.settings(&path))?, &key, raw, json, &table)
         }
         DbCommand::Put { path, key, value, expires, create_table, table, open } => {
-            entries::put(&open_db(&path, &open.settings(&path))?, &key, value, expires, create_table, &table, cancel)
+            entries::put(&open_db(&path, &open.settings(&path))?, &key, value, expires, create_table, &table)
         }
         DbCommand::Delete { path, keys, table, open } => {
             entries::delete(&open_db(&path, &open.settings(&path))?, &keys, &table)
         }
         DbCommand::Scan { path, scan, table, open } => {
-            entries::scan(&open_to_read(&path, &open, &open.settings(&path))?, scan, &table, cancel)
+            entries::scan(&open_to_read(&path, &open, &open.settings(&path))?, scan, &table)
         }
-        DbCommand::Load { path, file, create, table, format, sorted, batch, compression, quiet, open } => {
+        DbCommand::Load { path, file, create, table, form, sorted, batch, compression, quiet, open } => {
             let settings = Settings { compression: compression.into(), ..open.watched(&path) };
-            let load = Load { file: file.as_deref(), table: &table, format, sorted, batch, quiet };
+            let load = Load { file: file.as_deref(), table: &table, form, sorted, batch, quiet };
             if create {
-                load_new(&load, &path, &settings, cancel)
+                signals.heard(|| load_new(&load, &path, &settings))
             } else {
-                load.run(&open_db(&path, &settings)?, cancel)
+                let db = open_db(&path, &settings)?;
+                signals.heard(|| load.run(&db))
             }
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
             let db = open_to_read(&path, &open, &open.watched(&path))?;
-            end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db, cancel))
+            end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db))
         }
         DbCommand::Verify { path, json, open } => {
-            verify::verify(open_to_read(&path, &open, &open.watched(&path))?, json, cancel)
+            verify::verify(open_to_read(&path, &open, &open.watched(&path))?, json)
         }
         DbCommand::Salvage { source, dest, unsure, json, quiet, open } => {
-            salvage::salvage(&source, &dest, open.settings(&source), (unsure, json, quiet), cancel)
+            salvage::salvage(&source, &dest, open.settings(&source), (unsure, json, quiet), signals)
         }
-        DbCommand::Check { path, format, json, open } => {
-            verify::check(&path, &open.settings(&path), format, json, cancel)
-        }
+        DbCommand::Check { path, form, json, open } => verify::check(&path, &open.settings(&path), form, json),
         DbCommand::Compact { path, shrink, json, quiet, open } => {
-            compact(&open_db(&path, &open.watched(&path))?, shrink, json, quiet, cancel)
+            compact(&open_db(&path, &open.watched(&path))?, shrink, json, quiet, signals)
         }
         DbCommand::Compression { path, compression, table, open } => {
             set_compression(&open_db(&path, &open.settings(&path))?, &table, compression)
         }
-        DbCommand::Backup { path, to, open } => backup(open_to_read(&path, &open, &open.watched(&path))?, &to, cancel),
-        DbCommand::Top { path, interval, count, json } => top::top(&path, interval, count, json, cancel),
+        DbCommand::Backup { path, to, open } => {
+            let db = open_to_read(&path, &open, &open.watched(&path))?;
+            signals.heard(|| backup(db, &to))
+        }
+        DbCommand::Top { path, interval, count, json } => {
+            signals.are_the_usual_end();
+            top::top(&path, interval, count, json)
+        }
         DbCommand::Bench(arguments) => bench::run(&arguments, signals),
     }
 }
@@ -158,23 +162,23 @@ fn create(path: &Path, settings: &Settings, tables: Vec<String>) -> Result<ExitC
     let tables = if tables.is_empty() { vec!["main".to_owned()] } else { tables };
     tables.iter().try_for_each(|name| new.db().create_table(name).map(drop))?;
     new.finish()?;
-    log(&format!("created {} with {}", path.display(), tables.join(", ")));
+    log(&format!("created {} with {}", shown(&path), tables.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Creates a database and loads entries into it. After an error, or when the user stops the command, nothing is left.
-fn load_new(load: &Load<'_>, path: &Path, settings: &Settings, cancel: &AtomicBool) -> Result<ExitCode> {
+fn load_new(load: &Load<'_>, path: &Path, settings: &Settings) -> Result<ExitCode> {
     // A wrong name of the input is reported before anything is created.
     load.check_input()?;
     let new = UnfinishedDb::create(path, settings)?;
-    match load.run(new.db(), cancel) {
+    match load.run(new.db()) {
         Ok(code) => {
             new.finish()?;
             Ok(code)
         }
         Err(error) => {
             drop(new);
-            log(&format!("nofault: {}: nothing was loaded, and the new database is removed", path.display()));
+            log(&format!("nofault: {}: nothing was loaded, and the new database is removed", shown(&path)));
             Err(error)
         }
     }
@@ -210,20 +214,15 @@ fn end_of_pipe(result: Result<ExitCode>) -> Result<ExitCode> {
     }
 }
 
-fn print(text: &str) -> Result<()> {
-    let written = writeln!(std::io::stdout().lock(), "{}", format::harmless(text.trim_end()));
-    end_of_pipe(written.context("write to standard output").map(|()| ExitCode::SUCCESS)).map(drop)
-}
-
-fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, signals: &Signals) -> Result<ExitCode> {
     let page_bytes = db.page_bytes() as u64;
     let mut meter = Meter::new("compacted", "pages", quiet);
     let go_on = |so_far: &Compaction| {
         let moved = so_far.pages_moved + so_far.pages_moved_from_end;
         meter.set(so_far.pages + so_far.pages_moved_from_end, moved * page_bytes);
-        !cancel.load(Ordering::Relaxed)
+        !STOP.load(Ordering::Relaxed)
     };
-    let found = if shrink { db.shrink(Pace::Full, go_on) } else { db.compact(Pace::Full, go_on) }?;
+    let found = signals.heard(|| if shrink { db.shrink(Pace::Full, go_on) } else { db.compact(Pace::Full, go_on) })?;
     meter.finish();
     if json {
         let answer = serde_json::json!({
@@ -249,7 +248,7 @@ fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) 
         let shorter = format!("{merged}; {shorter}");
         if shrink {
             log(&format!("moved {} pages from the end of the file{shorter}", found.pages_moved_from_end));
-            return interrupted_or_done(cancel);
+            return interrupted_or_done();
         }
         log(&format!(
             "moved {} of {} pages ({}): {} fragments of the file became {}{stayed}{shorter}",
@@ -260,27 +259,27 @@ fn compact(db: &Db, shrink: bool, json: bool, quiet: bool, cancel: &AtomicBool) 
             found.fragments_after
         ));
     }
-    interrupted_or_done(cancel)
+    interrupted_or_done()
 }
 
 /// Returns the end of a command that Ctrl-C ends early without an error.
-fn interrupted_or_done(cancel: &AtomicBool) -> Result<ExitCode> {
-    if cancel.load(Ordering::Relaxed) {
+fn interrupted_or_done() -> Result<ExitCode> {
+    if STOP.load(Ordering::Relaxed) {
         return Err(LabError::interrupted().into());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
+fn backup(db: Db, to: &Path) -> Result<ExitCode> {
     let (folder, was_there) = (to.to_path_buf(), to.exists());
-    match until_cancelled(cancel, move || db.backup(folder)) {
+    match until_cancelled(move || db.backup(folder)) {
         Ok(result) => result?,
         Err(interrupted) => {
             // The copying thread ends with this process; its files are no database.
             if was_there {
                 log(&format!(
                     "{}: the unfinished backup is not a database; the next backup to this folder removes it",
-                    to.display()
+                    shown(&to)
                 ));
             } else {
                 let _ = std::fs::remove_dir_all(to);
@@ -288,13 +287,13 @@ fn backup(db: Db, to: &Path, cancel: &AtomicBool) -> Result<ExitCode> {
             return Err(interrupted);
         }
     }
-    log(&format!("backup: {}", to.display()));
+    log(&format!("backup: {}", shown(&to)));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a call that cannot be stopped on a thread of its own. When the user stops the command, the thread is abandoned
 /// and the process ends, which does a database no harm.
-fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+fn until_cancelled<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let (sender, results) = std::sync::mpsc::channel();
     let worker = std::thread::Builder::new().name("nofault-db".into()).spawn(move || sender.send(work()));
     let worker = worker.map_err(|error| LabError::no_thread(&error))?;
@@ -305,7 +304,7 @@ fn until_cancelled<R: Send + 'static>(cancel: &AtomicBool, work: impl FnOnce() -
                 let _ = worker.join();
                 return Ok(answer);
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if cancel.load(Ordering::Relaxed) => {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if STOP.load(Ordering::Relaxed) => {
                 return Err(LabError::interrupted().into());
             }
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}

@@ -69,7 +69,7 @@ pub(crate) enum DbCommand {
         /// Estimate what compressing each table would save, from a megabyte of its pages.
         #[arg(long)]
         compressible: bool,
-        /// Print as JSON.
+        /// Print as JSON. A path that is not UTF-8 stands as base64: and the base64 of its bytes.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
@@ -151,9 +151,8 @@ pub(crate) enum DbCommand {
         /// Table of the entries that name no table (plain lines never name one). Missing tables are created.
         #[arg(long, default_value = "main", value_name = "NAME")]
         table: String,
-        /// Form of the entries.
-        #[arg(long, value_enum, default_value_t = Format::Ndjson)]
-        format: Format,
+        #[command(flatten)]
+        form: FormArguments,
         /// Load past the log, several times faster. The input must be sorted by table and key; a table that holds entries
         /// is written anew.
         #[arg(long)]
@@ -226,9 +225,8 @@ pub(crate) enum DbCommand {
         /// The backup's folder, or a file that `db dump` wrote.
         #[arg(value_name = "BACKUP")]
         path: PathBuf,
-        /// Form of the entries, if it is a dump.
-        #[arg(long, value_enum, default_value_t = Format::Ndjson)]
-        format: Format,
+        #[command(flatten)]
+        form: FormArguments,
         /// Print as JSON.
         #[arg(long)]
         json: bool,
@@ -463,6 +461,21 @@ pub(crate) enum Format {
     /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line, act on the terminal or are not
     /// UTF-8.
     Lines,
+}
+
+/// The form of entries that are read.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FormArguments {
+    /// Form of the entries. A byte order mark at the start is left out, and a line ends with LF or CRLF.
+    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+    pub(crate) format: Format,
+    /// Take every byte of plain lines as data: a byte order mark belongs to the first key, and carriage returns to the keys and values in
+    /// which they stand. Without it those of keys and values are to be written as \\r, as `db dump` does.
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Longest line that is read. Several times as much memory is needed for a line of this length.
+    #[arg(long, value_parser = parse_bytes, default_value = "512MiB", value_name = "SIZE")]
+    pub(crate) line_max: u64,
 }
 
 /// The flags of `nofault db bench`.

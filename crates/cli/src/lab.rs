@@ -1,74 +1,62 @@
 //! `nofault lab`: starts runs, and has the commands that read results.
 
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use nofault_lab::config::Config;
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::paths::shown;
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
 use nofault_lab::trace::{Op, Recording};
 use nofault_lab::{compare, experiments, listing, machine, run, share, table, trace};
 
-use crate::input::Input;
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
-use crate::output::{log, print, serde_text, width};
-use crate::signals::Signals;
+use crate::output::{ANSWER_BYTES_MAX, log, print, serde_text, width};
+use crate::signals::{STOP, Signals};
 
 /// Runs one command of `nofault lab`, or a run of experiments.
 pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode> {
-    let cancel = &*signals.stop;
     match arguments.command {
         None => measure_chosen(&arguments.run, signals),
-        Some(LabCommand::Trial) => {
-            run::child::serve(std::io::stdin(), std::io::stdout(), cancel)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(LabCommand::Subject) => {
-            nofault_lab::experiments::errors::subject::serve(std::io::stdin(), std::io::stdout())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(LabCommand::Writer) => {
-            nofault_lab::experiments::safety::killed::serve(std::io::stdin(), std::io::stdout())?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(LabCommand::MemoryUser) => {
-            nofault_lab::experiments::rss::pressure::serve(std::io::stdin(), std::io::stdout())?;
+        // Children of a lab: it ends them, whatever signals their group gets.
+        Some(child @ (LabCommand::Trial | LabCommand::Subject | LabCommand::Writer | LabCommand::MemoryUser)) => {
+            signals.heard(|| serve(&child))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, figure: Some(figure), svg: Some(svg), .. }) => {
             run::write_picture(&run::read(&result)?, &figure, &svg)?;
-            log(&format!("figure: {}", svg.display()));
+            log(&format!("figure: {}", shown(&svg)));
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, svgs: Some(folder), .. }) => {
             let paths = run::write_pictures(&run::read(&result)?, &folder)?;
-            log(&format!("figures: {} in {}", paths.len(), folder.display()));
+            log(&format!("figures: {} in {}", paths.len(), shown(&folder)));
             Ok(ExitCode::SUCCESS)
         }
-        Some(LabCommand::Share { result, out, yes }) => share_result(&result, out.as_deref(), yes, cancel),
+        Some(LabCommand::Share { result, out, yes }) => share_result(&result, out.as_deref(), yes),
         Some(LabCommand::Record { of, out, faults, every, command }) => {
-            let recorded = match faults {
-                true => trace::faults::record(&command, of.as_deref(), every)?,
-                false => trace::strace::record(&command, of.as_deref())?,
-            };
+            // A signal of the terminal goes to the command too, and its end is the end of the recording.
+            let recorded = signals.heard(|| match faults {
+                true => trace::faults::record(&command, of.as_deref(), every),
+                false => trace::strace::record(&command, of.as_deref()),
+            })?;
             write_trace(&recorded, &out)
         }
         Some(LabCommand::Gallery { results, out }) => {
             let count = run::write_gallery(&results, &out)?;
-            log(&format!("gallery of {count} results: {}", out.display()));
+            log(&format!("gallery of {count} results: {}", shown(&out)));
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::Report { result, out, json, verbose, .. }) => remake_report(&result, out, json, verbose),
         Some(LabCommand::Compare { before, after, threshold, json }) => {
             compare_results(&before, &after, threshold, json)
         }
-        Some(LabCommand::Verdict(arguments)) => crate::verdict::verdict(&arguments, cancel),
+        Some(LabCommand::Verdict(arguments)) => crate::verdict::verdict(&arguments),
         Some(LabCommand::Doctor { dir, json }) => {
             let doctor = machine::doctor::doctor(&dir);
             print(&if json { serde_text(&doctor)? } else { doctor.to_string() })?;
@@ -80,10 +68,21 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
             Ok(ExitCode::SUCCESS)
         }
         Some(LabCommand::PrepareDevice { device, erase, size }) => {
-            let mut progress = Progress::new(show(false), true);
-            run::prepare_device(&device, &erase, size, &mut progress, cancel)?;
+            let mut progress = Progress::new(show(false), true, &STOP);
+            signals.heard(|| run::prepare_device(&device, &erase, size, &mut progress, &STOP))?;
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// Does the work of a process that the lab starts.
+fn serve(child: &LabCommand) -> nofault_lab::error::Result<()> {
+    let (input, output) = (std::io::stdin(), std::io::stdout());
+    match child {
+        LabCommand::Subject => nofault_lab::experiments::errors::subject::serve(input, output),
+        LabCommand::Writer => nofault_lab::experiments::safety::killed::serve(input, output),
+        LabCommand::MemoryUser => nofault_lab::experiments::rss::pressure::serve(input, output),
+        _ => run::child::serve(input, output, &STOP),
     }
 }
 
@@ -112,8 +111,8 @@ pub(crate) fn measure(
         plan_only: results.plan,
         launcher: Launcher::Child { program, abandon: Arc::clone(&signals.hurry) },
     };
-    let mut progress = Progress::new(show(results.quiet), results.verbose);
-    let result = match signals.never_exiting(|| run::run(&options, &mut progress, &signals.stop))? {
+    let mut progress = Progress::new(show(results.quiet), results.verbose, &STOP);
+    let result = match signals.never_exiting(|| run::run(&options, &mut progress, &STOP))? {
         RunOutcome::Measured(result) => result,
         RunOutcome::Planned(plan) => {
             print(&if results.json { serde_text(&plan)? } else { plan.text(usize::from(width())) })?;
@@ -123,11 +122,11 @@ pub(crate) fn measure(
     print_summary(&result.records, results.json, results.verbose)?;
     let report = result.folder.join(run::REPORT_NAME);
     match report.exists() {
-        true => log(&format!("report:  {}, with {} beside it", report.display(), run::RECORDS_NAME)),
-        false => log(&format!("records: {}", result.folder.join(run::RECORDS_NAME).display())),
+        true => log(&format!("report:  {}, with {} beside it", shown(&report), run::RECORDS_NAME)),
+        false => log(&format!("records: {}", shown(&result.folder.join(run::RECORDS_NAME)))),
     }
     if about_maps {
-        log(&format!("your own workload: nofault lab verdict {}", result.folder.display()));
+        log(&format!("your own workload: nofault lab verdict {}", shown(&result.folder)));
     }
     match result.trouble {
         Some(error) => Err(error.into()),
@@ -140,12 +139,12 @@ fn remake_report(result: &Path, out: Option<PathBuf>, json: bool, verbose: bool)
     let out = out.unwrap_or_else(|| records.path.with_file_name(run::REPORT_NAME));
     run::write_report(&records, &out)?;
     print_summary(&records, json, verbose)?;
-    log(&format!("report: {}", out.display()));
+    log(&format!("report: {}", shown(&out)));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Shows the shared form of a result, and writes it once the user agrees.
-fn share_result(result: &Path, out: Option<&Path>, yes: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+fn share_result(result: &Path, out: Option<&Path>, yes: bool) -> Result<ExitCode> {
     let shared = share::share(&run::read(result)?, &share::Names::of_this_machine())?;
     for (kind, count) in &shared.replaced {
         log(&format!("replaced: {count} {kind}"));
@@ -164,12 +163,12 @@ fn share_result(result: &Path, out: Option<&Path>, yes: bool, cancel: &AtomicBoo
         let message = "nothing was written: without a terminal to ask in, --yes says that the file may be written";
         return Err(LabError::new(LabErrorKind::Usage, message).into());
     }
-    if !yes && !agreed(out, cancel)? {
+    if !yes && !agreed(out)? {
         log("nothing was written");
         return Ok(ExitCode::SUCCESS);
     }
     run::write_shared(&shared, out)?;
-    log(&format!("shared: {}", out.display()));
+    log(&format!("shared: {}", shown(&out)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,20 +182,20 @@ fn write_trace(recorded: &Recording, out: &Path) -> Result<ExitCode> {
         "recorded: {reads} reads, {writes} writes, {syncs} syncs by {threads} {} in {:.1} s to {}, in {}",
         if threads == 1 { "thread" } else { "threads" },
         trace.span().1,
-        recorded.file.display(),
-        out.display()
+        shown(&recorded.file),
+        shown(&out)
     ));
     recorded.notes.iter().for_each(|note| log(&format!("note: {note}")));
-    log(&format!("replay them: nofault lab --trace {}", out.display()));
+    log(&format!("replay them: nofault lab --trace {}", shown(&out)));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Asks in the terminal whether the file may be written.
-fn agreed(out: &Path, cancel: &AtomicBool) -> Result<bool> {
-    let input = Input::standard(cancel).map_err(|error| LabError::system("open standard input", &error))?;
-    let _ = write!(std::io::stderr(), "Write {}? [y or n] ", out.display()).and_then(|()| std::io::stderr().flush());
+fn agreed(out: &Path) -> Result<bool> {
+    let _ = write!(std::io::stderr(), "Write {}? [y or n] ", shown(&out)).and_then(|()| std::io::stderr().flush());
     let mut line = String::new();
-    BufReader::new(input).read_line(&mut line).map_err(|error| LabError::system("read an answer", &error))?;
+    let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut line);
+    read.map_err(|error| LabError::system("read an answer", &error))?;
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -2,6 +2,7 @@
 
 mod flags;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -141,7 +142,7 @@ pub(crate) enum LabCommand {
         out: PathBuf,
         /// The command with its arguments, after --.
         #[arg(required = true, last = true)]
-        command: Vec<String>,
+        command: Vec<OsString>,
     },
     /// Make a page over the results of several machines, their curves side by side.
     Gallery {
@@ -182,7 +183,7 @@ pub(crate) enum LabCommand {
         /// The folder of the results.
         #[arg(default_value = "nofault-lab")]
         dir: PathBuf,
-        /// Print as JSON.
+        /// Print as JSON. A path that is not UTF-8 stands as base64: and the base64 of its bytes, here and in TOML.
         #[arg(long)]
         json: bool,
     },

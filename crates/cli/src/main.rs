@@ -68,15 +68,20 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Lab(arguments) => lab::run(*arguments, &signals),
         Command::Db(arguments) => db::run(arguments, &signals),
-        Command::Ship(arguments) => ship::ship(&arguments, &signals),
-        Command::Restore(arguments) => ship::restore(&arguments, &signals),
+        Command::Ship(arguments) => signals.heard(|| ship::ship(&arguments, &signals)),
+        Command::Restore(arguments) => signals.heard(|| ship::restore(&arguments, &signals)),
         Command::Completions { shell } => manual::completions(self::command(), shell),
         Command::Man { dir } => manual::man(self::command(), dir.as_deref()),
     };
     match result {
         Ok(code) => code,
         Err(error) => {
-            output::log(&format!("nofault: {error:#}"));
+            // An error of the engine may name a folder with line breaks in its name.
+            let text = match error.is::<LabError>() {
+                true => format!("nofault: {error:#}"),
+                false => format!("nofault: {error:#}").replace('\n', "\\n"),
+            };
+            output::log(&text);
             // An error of neither the engine nor the lab came from the system, and gets 9 if nothing more is known of it:
             // 1 is for `compare`, and for a missing key.
             let of_engine = error.downcast_ref::<nofault::error::Error>().map(db::exit_code);

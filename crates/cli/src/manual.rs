@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Command;
 use clap_complete::Shell;
 use nofault_lab::error::LabError;
+use nofault_lab::paths::shown;
 
 use crate::output;
 
@@ -23,8 +24,8 @@ pub(crate) fn man(command: Command, dir: Option<&Path>) -> Result<ExitCode> {
     if let Some(dir) = dir {
         std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(command, dir))
-            .map_err(|error| LabError::system(dir.display(), &error))?;
-        output::log(&format!("wrote the manual pages into {}", dir.display()));
+            .map_err(|error| LabError::system(shown(&dir), &error))?;
+        output::log(&format!("wrote the manual pages into {}", shown(&dir)));
         return Ok(ExitCode::SUCCESS);
     }
     let mut page = Vec::new();

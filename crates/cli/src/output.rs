@@ -1,21 +1,30 @@
 //! Text for the terminal, or for the program behind a pipe. Control characters of records and of names are made
 //! visible, so that none acts on the terminal.
 
-use std::io::Write as _;
+use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result};
+use nofault_lab::error::LabError;
 use nofault_lab::format::harmless;
+use nofault_lab::progress::{put, put_line};
 
-/// Writes a line to standard error. An error is ignored: the reader of the stream may have ended (`2>&1 | head`).
+use crate::signals::STOP;
+
+/// Most bytes of an answer on the terminal.
+pub(crate) const ANSWER_BYTES_MAX: u64 = 4096;
+
+/// Writes a line to standard error. An error is ignored: the reader of the stream may have ended (`2>&1 | head`). After a signal a reader
+/// that takes nothing is not waited for.
 pub(crate) fn log(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", harmless(line));
+    put_line(line, &STOP);
 }
 
-/// Writes to standard output. A broken pipe is no error: its reader has ended (`| head`).
+/// Writes to standard output. A broken pipe is no error: its reader has ended (`| head`). After a signal a reader that takes nothing is not
+/// waited for.
 pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{}", harmless(text.trim_end())) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+    match put(&mut std::io::stdout().lock(), &format!("{}\n", harmless(text.trim_end())), &STOP) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Err(LabError::interrupted().into()),
         other => other.context("write to standard output"),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! `ship` ships all commits, and ends. A database that an application uses is shipped by the application itself: nothing else may open it.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use nofault::CommitSeq;
 use nofault::blocking::Db;
 use nofault_lab::error::LabError;
 use nofault_lab::format;
+use nofault_lab::paths::shown;
 use nofault_ship::{
     Address, ErrorKind, Point, RestoredPoint, Ship, ShipOptions, history, rebuild, restore_with_progress, verify,
 };
@@ -38,11 +40,20 @@ pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
     }
 }
 
+/// Opens the store of an address; one that is no text is a folder.
+fn address(given: &OsStr) -> nofault_ship::Result<Address> {
+    given.to_str().map_or_else(|| Address::of_folder(Path::new(given)), Address::parse)
+}
+
 /// Ships all commits of a database, and ends.
 pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitCode> {
     let ShipArguments { path, to, json, quiet, open, .. } = arguments;
+    if to.to_str().is_none() {
+        // A store whose last part is no text is a folder that must be there; where it cannot be made, the address is wrong.
+        let _ = std::fs::create_dir(to);
+    }
     // A wrong address is reported before anything is opened.
-    let address = Address::parse(to)?;
+    let address = address(to)?;
     address.check_target()?;
     let db = Db::open(path, &open.watched(path))?;
     let options = ShipOptions {
@@ -58,7 +69,7 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
     let shipped = runtime()?.block_on(async {
         let handle = db.asynchronous();
         let begun = Ship::start(&handle, address.store, options);
-        let ship = until_cancelled(&signals.stop, begun, || Ok(())).await??;
+        let ship = until_cancelled(signals.stop, begun, || Ok(())).await??;
         ship.warnings().iter().for_each(|warning| log(&format!("nofault: {warning}")));
         let mut patience = Patience::new(arguments.timeout, *quiet);
         let show = || {
@@ -66,10 +77,10 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
             meter.set(stats.objects_put, stats.bytes_put);
             patience.look(&ship)
         };
-        let commit = until_cancelled(&signals.stop, ship.durable(), show).await??;
+        let commit = until_cancelled(signals.stop, ship.durable(), show).await??;
         let stats = ship.stats();
         meter.set(stats.objects_put, stats.bytes_put);
-        until_cancelled(&signals.stop, ship.close(), || Ok(())).await??;
+        until_cancelled(signals.stop, ship.close(), || Ok(())).await??;
         anyhow::Ok((commit, stats))
     });
     let (commit, stats) = shipped?;
@@ -83,6 +94,7 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
         print(&serde_text(&answer)?)?;
     } else {
         let how = if stats.bases > 0 { "the whole database" } else { "what was new" };
+        let to = shown(to);
         log(&format!("{to} has everything up to commit {commit}: {how} was shipped"));
     }
     Ok(ExitCode::SUCCESS)
@@ -134,19 +146,19 @@ impl Patience {
 /// Restores a database, or prints the points that can be restored.
 pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result<ExitCode> {
     let RestoreArguments { from, folder, time, commit, list, check, json, quiet, open, .. } = arguments;
-    let Address { store, name, .. } = Address::parse(from)?;
+    let Address { store, name, .. } = address(from)?;
     let runtime = runtime()?;
     if arguments.rebuild {
-        let rebuilt = runtime.block_on(until_cancelled(&signals.stop, rebuild(store, &name), || Ok(())))??;
+        let rebuilt = runtime.block_on(until_cancelled(signals.stop, rebuild(store, &name), || Ok(())))??;
         rebuilt.remarks.iter().for_each(|remark| log(&format!("nofault: {remark}")));
         return print_spans(&rebuilt.spans, *json);
     }
     if *check {
-        let found = runtime.block_on(until_cancelled(&signals.stop, verify(store, &name), || Ok(())))??;
+        let found = runtime.block_on(until_cancelled(signals.stop, verify(store, &name), || Ok(())))??;
         return report(&found, *json);
     }
     let Some(folder) = folder.as_deref().filter(|_| !list) else {
-        let spans = runtime.block_on(until_cancelled(&signals.stop, history(store, &name), || Ok(())))??;
+        let spans = runtime.block_on(until_cancelled(signals.stop, history(store, &name), || Ok(())))??;
         return print_spans(&spans, *json);
     };
     let point = match (time, commit) {
@@ -159,14 +171,14 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     let work = restore_with_progress(store, &name, point, folder, &settings, |so_far| {
         meter.set(so_far.objects, so_far.bytes);
     });
-    let restored = runtime.block_on(until_cancelled(&signals.stop, work, || Ok(())))??;
+    let restored = runtime.block_on(until_cancelled(signals.stop, work, || Ok(())))??;
     meter.finish();
     if *json {
         let next = restored.next.map(|(commit, time)| serde_json::json!({ "commit": commit.0, "time": ms(time) }));
         let answer = serde_json::json!({ "commit": restored.commit.0, "time": ms(restored.time), "next": next });
         print(&serde_text(&answer)?)?;
     } else {
-        log(&format!("{} has the state after {}", folder.display(), describe(&restored)));
+        log(&format!("{} has the state after {}", shown(&folder), describe(&restored)));
     }
     Ok(ExitCode::SUCCESS)
 }

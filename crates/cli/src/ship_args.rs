@@ -1,5 +1,6 @@
 //! The flags of `nofault ship` and `nofault restore`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +17,7 @@ pub(crate) struct ShipArguments {
     /// Where to: a folder outside the database, whose parent must exist, or s3://bucket/name in a build with the feature `s3`. S3 takes AWS_ACCESS_KEY_ID,
     /// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION from the environment, and for other servers AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or AWS_ENDPOINT.
     #[arg(value_name = "ADDRESS")]
-    pub(crate) to: String,
+    pub(crate) to: OsString,
     /// How long every commit can be restored. What is older is removed.
     #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) keep: Duration,
@@ -50,7 +51,7 @@ pub(crate) struct ShipArguments {
 pub(crate) struct RestoreArguments {
     /// Where the database was shipped: a folder, or s3://bucket/name.
     #[arg(value_name = "ADDRESS")]
-    pub(crate) from: String,
+    pub(crate) from: OsString,
     /// The folder of the restored database. It must not exist, or be empty.
     #[arg(required_unless_present_any = ["list", "check", "rebuild"])]
     pub(crate) folder: Option<PathBuf>,

@@ -1,59 +1,107 @@
-//! SIGINT, SIGTERM and SIGHUP, as flags that the commands read.
+//! SIGINT, SIGTERM and SIGHUP.
 //!
-//! The first signal asks a command to stop and to keep its results. A further one ends the process at once, except
-//! during a run of the lab: there it only shortens the end of the run, because a run has data files, devices and memory
-//! limits to remove. GNU `timeout` sends two signals at once, to its child and to the group, so that the second one is
-//! no sign of impatience.
+//! The first signal ends the process at once, in whatever call it waits. Only a command with something to clean up or to report does that
+//! part of its work in a section: in [`Signals::heard`] the first signal sets [`STOP`] and a further one ends the process, and in
+//! [`Signals::never_exiting`] all signals only set flags. A run of the lab needs the latter: it has data files, devices and memory limits to
+//! remove, and GNU `timeout` sends two signals at once, to its child and to the group.
+//!
+//! Kept true by: within a section no call waits for another process but through [`Input`](crate::input::Input) and
+//! [`put`](nofault_lab::progress::put), which look at [`STOP`] while they wait.
 
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
 use std::process::exit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
-use crate::output;
+use nofault_lab::progress::{put_line, takes_output};
 
 /// Exit code of a process that ends at a signal.
-const INTERRUPTED: i32 = 130;
+const INTERRUPTED: u8 = 130;
 
-/// What the signals so far ask for.
-#[derive(Debug, Default)]
+/// Set by the first signal within a section: the command stops and keeps its results.
+pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
+
+/// In a section of [`Signals::heard`]. Outside sections the number is 0.
+const HEARD: u8 = 1;
+/// In a section of [`Signals::never_exiting`].
+const NEVER_EXITING: u8 = 2;
+
+/// What the signals so far ask for, and what the next one does.
+#[derive(Debug)]
 pub(crate) struct Signals {
-    /// Set by the first signal: the command stops and keeps its results.
-    pub(crate) stop: Arc<AtomicBool>,
+    /// [`STOP`].
+    pub(crate) stop: &'static AtomicBool,
     /// Set by the second signal: the command waits for no result any more.
     pub(crate) hurry: Arc<AtomicBool>,
-    /// Whether the process must end by itself, as it has resources to remove.
-    must_clean_up: Arc<AtomicBool>,
+    /// What a signal does: one of the constants above.
+    section: Arc<AtomicU8>,
+    /// Whether a signal is the usual end of the command.
+    is_usual_end: Arc<AtomicBool>,
 }
 
 impl Signals {
     /// Installs the handler. Where that fails, the signals keep their default effect, and the next run removes the
     /// files of an interrupted one; a line on standard error says so.
     pub(crate) fn handle() -> Self {
-        let signals = Self::default();
-        let (stop, hurry) = (Arc::clone(&signals.stop), Arc::clone(&signals.hurry));
-        let must_clean_up = Arc::clone(&signals.must_clean_up);
+        let signals =
+            Self { stop: &STOP, hurry: Arc::default(), section: Arc::default(), is_usual_end: Arc::default() };
+        let hurry = Arc::clone(&signals.hurry);
+        let (section, is_usual_end) = (Arc::clone(&signals.section), Arc::clone(&signals.is_usual_end));
         let installed = ctrlc::set_handler(move || {
-            if !stop.swap(true, Ordering::SeqCst) {
-                return;
+            let is_first = !STOP.swap(true, Ordering::SeqCst);
+            if !is_first {
+                hurry.store(true, Ordering::SeqCst);
             }
-            hurry.store(true, Ordering::SeqCst);
-            if !must_clean_up.load(Ordering::SeqCst) {
-                exit(INTERRUPTED);
+            match section.load(Ordering::SeqCst) {
+                NEVER_EXITING => {}
+                HEARD if is_first => {}
+                _ => end(is_usual_end.load(Ordering::SeqCst)),
             }
         });
         if let Err(error) = installed {
-            output::log(&format!(
+            let why = format!(
                 "nofault: Ctrl-C cannot be handled ({error}): files of an interrupted run are removed at the next start"
-            ));
+            );
+            put_line(&why, &STOP);
         }
         signals
     }
 
+    /// Does work that looks at [`STOP`], which the first signal sets. A further signal ends the process.
+    pub(crate) fn heard<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.within(HEARD, work)
+    }
+
     /// Does work that must remove its resources: during it, no number of signals ends the process.
     pub(crate) fn never_exiting<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.must_clean_up.store(true, Ordering::SeqCst);
+        self.within(NEVER_EXITING, work)
+    }
+
+    fn within<R>(&self, section: u8, work: impl FnOnce() -> R) -> R {
+        let before = self.section.swap(section, Ordering::SeqCst);
         let result = work();
-        self.must_clean_up.store(false, Ordering::SeqCst);
+        self.section.store(before, Ordering::SeqCst);
         result
     }
+
+    /// Makes a signal outside sections a success: the command goes on until the user ends it.
+    pub(crate) fn are_the_usual_end(&self) {
+        self.is_usual_end.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Ends the process. Its message is left out where standard error takes none at once.
+fn end(is_usual: bool) -> ! {
+    if is_usual {
+        exit(0);
+    }
+    let stream = std::io::stderr();
+    if takes_output(stream.as_fd(), Duration::ZERO) {
+        // A question may stand on the line.
+        let line = if stream.is_terminal() { "\nnofault: interrupted" } else { "nofault: interrupted" };
+        put_line(line, &STOP);
+    }
+    exit(i32::from(INTERRUPTED))
 }

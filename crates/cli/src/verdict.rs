@@ -1,20 +1,19 @@
 //! `nofault lab verdict`: the description of the workload, from flags or from questions in a terminal, and the verdict.
 
-use std::io::{BufRead, BufReader, IsTerminal as _, Write};
+use std::io::{BufRead, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::Args;
 use nofault_lab::config::WorkloadConfig;
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::paths::shown;
 use nofault_lab::summary::Summary;
 use nofault_lab::verdict::{Workload, judge};
 use nofault_lab::{listing, run, table};
 
-use crate::input::{Input, failed};
-use crate::output::{print, serde_text, width};
+use crate::output::{ANSWER_BYTES_MAX, print, serde_text, width};
 
 /// Flags that describe the workload, for a run's own verdict and for `nofault lab verdict`.
 #[derive(Debug, Args)]
@@ -70,7 +69,7 @@ pub(crate) struct VerdictArguments {
 }
 
 /// Prints the verdict on a result.
-pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Result<ExitCode> {
+pub(crate) fn verdict(arguments: &VerdictArguments) -> Result<ExitCode> {
     let result = match &arguments.result {
         Some(result) => result.clone(),
         None => newest(Path::new("nofault-lab"))?,
@@ -82,8 +81,7 @@ pub(crate) fn verdict(arguments: &VerdictArguments, cancel: &AtomicBool) -> Resu
     let mut workload = Workload::from(stated);
     let in_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if in_terminal && !arguments.no_questions && !arguments.json {
-        let input = Input::standard(cancel).map_err(|error| LabError::system("open standard input", &error))?;
-        ask(&mut workload, &mut BufReader::new(input), &mut std::io::stderr())?;
+        ask(&mut workload, &mut std::io::stdin().lock(), &mut std::io::stderr())?;
     }
     let verdict = judge(&records, &Summary::of(&records), workload);
     print(&if arguments.json { serde_text(&verdict)? } else { table::verdict_text(&verdict, false, width()) })?;
@@ -95,7 +93,7 @@ fn newest(folder: &Path) -> Result<PathBuf> {
     let mut results = listing::results(folder)?;
     results.retain(|entry| matches!(entry.state, listing::State::Readable { .. }));
     results.pop().map(|entry| entry.folder).ok_or_else(|| {
-        let message = format!("there is no result in {}; `nofault lab` makes one, or name one", folder.display());
+        let message = format!("there is no result in {}; `nofault lab` makes one, or name one", shown(&folder));
         LabError::new(LabErrorKind::Usage, message).into()
     })
 }
@@ -151,12 +149,12 @@ impl<R: BufRead, W: Write> Questions<'_, R, W> {
             // An error of the output is ignored: an open question leads to an assumption, which the verdict names.
             let _ = write!(self.to, "{question} [{kind}; empty: unknown] ").and_then(|()| self.to.flush());
             let mut line = String::new();
-            let read = self.from.read_line(&mut line);
+            let read = self.from.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line);
             // After the end of the input or an error, the next output starts on a line of its own.
             if !matches!(read, Ok(1..)) {
                 let _ = writeln!(self.to);
             }
-            if read.map_err(|error| failed("read an answer", &error))? == 0 {
+            if read.map_err(|error| LabError::system("read an answer", &error))? == 0 {
                 self.ended = true;
                 break;
             }

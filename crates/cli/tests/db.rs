@@ -4,6 +4,8 @@
 mod check;
 #[path = "db/entries.rs"]
 mod entries;
+#[path = "db/foreign_text.rs"]
+mod foreign_text;
 #[path = "db/limits.rs"]
 mod limits;
 #[path = "db/loading.rs"]
@@ -337,7 +339,7 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     // The flag is checked before each line: the next one wakes the command.
     let _ = stdin.write_all(line(2000).as_bytes());
     drop(stdin);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(said(&child.wait_with_output().unwrap(), 130).contains("loaded: "));
     said(&db(folder.path(), &["verify", "d"]), 0);
 }
 
@@ -391,7 +393,7 @@ fn one_ctrl_c_ends_a_command_that_waits_for_its_input_and_nothing_is_half_writte
     let (code, told) =
         interrupted(folder.path(), &["load", "d", "--batch", "1"], b"{\"key\":\"a\",\"value\":\"v\"}\n{\"key\"");
     assert_eq!(code, Some(130), "{told}");
-    assert!(told.contains("loaded: ") && told.contains("nofault: interrupted"), "{told}");
+    assert!(told.contains("nofault: interrupted"), "{told}");
     said(&db(folder.path(), &["verify", "d"]), 0);
 }
 

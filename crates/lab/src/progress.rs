@@ -2,10 +2,13 @@
 //! for each event where the user asks for details. All of it goes to standard error, so that standard output stays clean
 //! for tables and JSON.
 
-use std::io::Write as _;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::format;
 use crate::record::{CacheState, Tick, Trial, TrialSpec};
@@ -27,6 +30,8 @@ pub struct Progress {
     show: Show,
     /// Whether each event has a line that stays.
     verbose: bool,
+    /// Set when the user stops the run.
+    stop: &'static AtomicBool,
     bar: ProgressBar,
     planned: Duration,
     behind: Duration,
@@ -41,12 +46,14 @@ pub struct Progress {
 const LINE_PERCENT: u64 = 20;
 
 impl Progress {
-    /// Creates a display of the given form; `verbose` gives each event a line. It shows nothing before the first event.
-    pub fn new(show: Show, verbose: bool) -> Self {
+    /// Creates a display of the given form; `verbose` gives each event a line. It shows nothing before the first event. Once `stop` is set,
+    /// a reader of its lines that takes none is not waited for.
+    pub fn new(show: Show, verbose: bool, stop: &'static AtomicBool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         Self {
             show,
             verbose,
+            stop,
             bar,
             planned: Duration::ZERO,
             behind: Duration::ZERO,
@@ -59,8 +66,8 @@ impl Progress {
     /// Prints a line that stays on the screen, above the bar.
     pub fn print(&self, line: &str) {
         match self.show {
-            Show::Bars => self.bar.suspend(|| put(line)),
-            Show::Lines => put(line),
+            Show::Bars => self.bar.suspend(|| put_line(line, self.stop)),
+            Show::Lines => put_line(line, self.stop),
             Show::Nothing => {}
         }
     }
@@ -88,10 +95,11 @@ impl Progress {
         self.replace_bar(bytes, "{msg} {bar:20} {bytes}/{total_bytes} ETA {eta}");
         self.bar.set_message(what.to_owned());
         if self.show == Show::Lines && self.verbose {
-            put(&match bytes {
+            let line = match bytes {
                 0 => what.to_owned(),
                 _ => format!("{what}: {}", format::bytes(bytes)),
-            });
+            };
+            put_line(&line, self.stop);
         }
     }
 
@@ -116,7 +124,7 @@ impl Progress {
         self.bar.set_message(format!("{} {name}", self.place));
         // A short trial prints only its end.
         if self.show == Show::Lines && self.verbose && spec.duration_s >= 10.0 {
-            put(&format!("{} {name} begins", self.place));
+            put_line(&format!("{} {name} begins", self.place), self.stop);
         }
         self.last_line = Instant::now();
     }
@@ -128,7 +136,7 @@ impl Progress {
         self.bar.set_message(format!("{} {} {rate}", self.place, describe(spec)));
         if self.show == Show::Lines && self.verbose && self.last_line.elapsed() > Duration::from_secs(10) {
             self.last_line = Instant::now();
-            put(&format!("    {:.0} s: {rate}", tick.at_s));
+            put_line(&format!("    {:.0} s: {rate}", tick.at_s), self.stop);
         }
     }
 
@@ -163,7 +171,7 @@ impl Progress {
         if self.show == Show::Lines && !self.verbose && due {
             self.next_line_percent = percent + LINE_PERCENT - percent % LINE_PERCENT;
             let left = format::duration(self.planned.saturating_sub(self.behind).as_secs_f64());
-            put(&format!("{} {percent} %, about {left} left", self.place));
+            put_line(&format!("{} {percent} %, about {left} left", self.place), self.stop);
         }
     }
 
@@ -216,10 +224,45 @@ fn width() -> usize {
     if columns < 40 { 120 } else { columns.min(120) }
 }
 
-/// Prints a line on standard error. An error is ignored, because the reader of the stream may have ended (`2>&1 |
-/// head`), and the run continues.
-fn put(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", format::harmless(line));
+/// Bytes that a stream which takes output takes at once: `PIPE_BUF`.
+const PIECE_BYTES: usize = 4096;
+/// Timeout of one look at whether a stream takes output.
+const MOMENT: Duration = Duration::from_millis(50);
+/// Longest time for which a reader is waited for once the user has stopped the command.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Prints a line on standard error, without control characters. An error is ignored, because the reader of the stream may have ended (`2>&1 |
+/// head`), and the command continues. A reader that takes nothing is waited for until `stop` is set, and two seconds longer: a write would
+/// be restarted after each signal.
+pub fn put_line(line: &str, stop: &AtomicBool) {
+    let _ = put(&mut std::io::stderr(), &format!("{}\n", format::harmless(line)), stop);
+}
+
+/// Writes a text to a stream; waits for its reader as [`put_line`] does.
+///
+/// # Errors
+/// The system's; `TimedOut` where the user has stopped the command and the reader takes nothing.
+pub fn put<W: Write + AsFd>(to: &mut W, text: &str, stop: &AtomicBool) -> std::io::Result<()> {
+    let mut stopped: Option<Instant> = None;
+    for piece in text.as_bytes().chunks(PIECE_BYTES) {
+        while !takes_output(to.as_fd(), MOMENT) {
+            let is_stopped = stop.load(Ordering::Relaxed);
+            if is_stopped && stopped.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+        }
+        to.write_all(piece)?;
+        to.flush()?;
+    }
+    Ok(())
+}
+
+/// Returns whether a stream takes output, within some time.
+pub fn takes_output(stream: BorrowedFd<'_>, time: Duration) -> bool {
+    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+    let looked = poll(&mut [PollFd::from_borrowed_fd(stream, PollFlags::OUT)], Some(&time));
+    // Where it cannot be polled, the write tells.
+    looked.map_or_else(|error| error != rustix::io::Errno::INTR, |count| count > 0)
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! Addresses of shipped databases, as people write them: a folder, or `s3://bucket/name`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -31,6 +31,10 @@ pub struct Address {
     around: Option<PathBuf>,
 }
 
+/// The name in a folder whose own name is not UTF-8.
+#[cfg(feature = "folder")]
+const NAME_IN_OTHER_BYTES: &str = "database";
+
 impl Address {
     /// Opens the store of an address: the path of a folder, of which the last part is the name and the others must exist
     /// (feature `folder`; `file://` may stand before it), or `s3://bucket/name` (feature `s3`).
@@ -51,8 +55,8 @@ impl Address {
                 };
                 of_s3(bucket, name)
             }
-            Some(("file", path)) => of_folder(path),
-            None => of_folder(address),
+            Some(("file", path)) => Self::of_folder(Path::new(path)),
+            None => Self::of_folder(Path::new(address)),
             Some((scheme, _)) => {
                 let what = format!("there is no store for {scheme}:// addresses: write a folder, or s3://bucket/name");
                 Err(Error::new(ErrorKind::Unsupported, what))
@@ -78,6 +82,15 @@ impl Address {
             }
         }
     }
+
+    /// Opens the store of a folder, whatever bytes are in its path: the last part is the name, and the others must exist. Names in a store are
+    /// text, so in a folder whose name is none, which must exist too, the database has the name `database`.
+    ///
+    /// # Errors
+    /// As [`Address::parse`].
+    pub fn of_folder(path: &Path) -> Result<Self> {
+        of_folder(path)
+    }
 }
 
 impl fmt::Debug for Address {
@@ -87,16 +100,16 @@ impl fmt::Debug for Address {
 }
 
 #[cfg(feature = "folder")]
-fn of_folder(path: &str) -> Result<Address> {
-    use std::path::Path;
-
+fn of_folder(path: &Path) -> Result<Address> {
     use crate::folder::FolderStore;
 
-    let path = Path::new(path);
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidCall, format!("{} has no name at its end that is text", path.display()))
-    })?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let last = path
+        .file_name()
+        .ok_or_else(|| Error::new(ErrorKind::InvalidCall, format!("{} has no name at its end", path.display())))?;
+    let (parent, name) = match last.to_str() {
+        Some(name) => (path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")), name),
+        None => (path, NAME_IN_OTHER_BYTES),
+    };
     let store = FolderStore::open(parent, name)
         .map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the folder {}: {error}", parent.display())))?;
     let around = store.database_around().map(Path::to_path_buf);
@@ -104,7 +117,8 @@ fn of_folder(path: &str) -> Result<Address> {
 }
 
 #[cfg(not(feature = "folder"))]
-fn of_folder(path: &str) -> Result<Address> {
+fn of_folder(path: &Path) -> Result<Address> {
+    let path = path.display();
     let what = format!("{path}: this build cannot use folders (feature `folder` of nofault-ship)");
     Err(Error::new(ErrorKind::Unsupported, what))
 }
@@ -134,4 +148,23 @@ fn of_s3(bucket: &str, _name: &str) -> Result<Address> {
         "s3://{bucket}: this build has no S3; build it with the feature (`cargo install nofault-cli --features s3`, or `s3` of nofault-ship)"
     );
     Err(Error::new(ErrorKind::Unsupported, what))
+}
+
+#[cfg(all(test, feature = "folder"))]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_may_have_a_name_of_any_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join(OsStr::from_bytes(b"caf\xe9"));
+        assert_eq!(Address::of_folder(&odd).unwrap_err().kind(), ErrorKind::InvalidCall);
+        std::fs::create_dir(&odd).unwrap();
+        assert_eq!(Address::of_folder(&odd).unwrap().name, NAME_IN_OTHER_BYTES);
+        assert_eq!(Address::of_folder(&odd.join("shop")).unwrap().name, "shop");
+        assert_eq!(Address::of_folder(&folder.path().join("shop")).unwrap().name, "shop");
+    }
 }

@@ -77,10 +77,11 @@ fn escape_bytes(bytes: &[u8], into: &mut String) {
     bytes.iter().for_each(|byte| into.push_str(&format!("\\x{byte:02x}")));
 }
 
-/// Returns whether a character acts on a terminal, or on the order of the text around it, or breaks a line.
+/// Returns whether a character acts on a terminal, or on the order of the text around it, or breaks a line, or would be left out as a byte
+/// order mark.
 fn is_acting(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Restores the bytes of an escaped text.
@@ -194,6 +195,8 @@ pub(crate) fn from_plain(line: &[u8]) -> Result<Line> {
 mod tests {
     use std::time::Duration;
 
+    use nofault_lab::lines::Lines;
+
     use super::*;
 
     /// Returns whether text of one line can be printed on any terminal.
@@ -216,7 +219,13 @@ mod tests {
         let line = to_json("t", Some(bytes), Some(bytes), Some(expiry)).unwrap();
         assert_eq!(from_json(line.as_bytes()).unwrap(), Line { expiry: Some(expiry), ..parsed });
         let line = format!("{}\t{}", escape(bytes), escape(bytes));
-        assert_eq!(from_plain(line.as_bytes()).unwrap(), Line { table: None, entry, expiry: None });
+        let plain = Line { table: None, entry, expiry: None };
+        assert_eq!(from_plain(line.as_bytes()).unwrap(), plain);
+        // As it is written, and as programs with other line ends and byte order marks write it again.
+        for text in [format!("{line}\n"), format!("{line}\r\n"), format!("\u{feff}{line}\r\n")] {
+            let mut lines = Lines::new(text.as_bytes(), 1 << 20);
+            assert_eq!(from_plain(lines.next_line().unwrap().unwrap()).unwrap(), plain);
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 use std::io::{BufWriter, IsTerminal as _, Read as _, Write};
 use std::ops::Bound;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
@@ -16,8 +15,10 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use super::transfer::table_or_new;
 use super::{NOT_THERE, codec, end_of_pipe, find_table};
 use crate::db_args::{Encoding, ScanArguments, TableArguments};
-use crate::input::{Input, failed};
 use crate::output::log;
+
+/// Longest value of the engine, in bytes.
+const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 fn decode(encoding: Encoding, text: &str) -> Result<Vec<u8>> {
     Ok(encoding.decode(text).map_err(|why| LabError::new(LabErrorKind::Usage, why))?)
@@ -60,7 +61,6 @@ pub(super) fn put(
     expiry: Option<SystemTime>,
     create_table: bool,
     arguments: &TableArguments,
-    cancel: &AtomicBool,
 ) -> Result<ExitCode> {
     let key = decode(arguments.of_keys(), key)?;
     // A wrong name is reported before a value is read from standard input; a call that is refused or interrupted
@@ -69,10 +69,10 @@ pub(super) fn put(
     let value = match value {
         Some(value) => decode(arguments.of_values(), &value)?,
         None => {
-            let name = "read the value from standard input";
             let mut value = Vec::new();
-            let read = Input::standard(cancel).and_then(|mut input| input.read_to_end(&mut value));
-            read.map_err(|error| failed(name, &error))?;
+            // The engine refuses a value that is longer than any.
+            let read = std::io::stdin().lock().take(VALUE_BYTES_MAX + 1).read_to_end(&mut value);
+            read.map_err(|error| LabError::system("read the value from standard input", &error))?;
             value
         }
     };
@@ -105,7 +105,7 @@ pub(super) fn delete(db: &Db, keys: &[String], arguments: &TableArguments) -> Re
 }
 
 /// Prints the entries of a range.
-pub(super) fn scan(db: &Db, scan: ScanArguments, table: &TableArguments, cancel: &AtomicBool) -> Result<ExitCode> {
+pub(super) fn scan(db: &Db, scan: ScanArguments, table: &TableArguments) -> Result<ExitCode> {
     let of = |key: Option<&String>| key.map(|key| decode(table.of_keys(), key)).transpose();
     let opened = find_table(db, &table.table)?;
     let range = match of(scan.prefix.as_ref())? {
@@ -115,21 +115,13 @@ pub(super) fn scan(db: &Db, scan: ScanArguments, table: &TableArguments, cancel:
             of(scan.to.as_ref())?.map_or(Bound::Unbounded, Bound::Excluded),
         )),
     };
-    print_entries(if scan.reverse { range.rev() } else { range }, &scan, table, cancel)
+    print_entries(if scan.reverse { range.rev() } else { range }, &scan, table)
 }
 
-fn print_entries(
-    mut range: Range,
-    scan: &ScanArguments,
-    arguments: &TableArguments,
-    cancel: &AtomicBool,
-) -> Result<ExitCode> {
+fn print_entries(mut range: Range, scan: &ScanArguments, arguments: &TableArguments) -> Result<ExitCode> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut print = || -> Result<()> {
         for _ in 0..scan.limit.unwrap_or(u64::MAX) {
-            if cancel.load(Ordering::Relaxed) {
-                return Err(LabError::interrupted().into());
-            }
             let Some((key, value)) = range.next_ref()? else { break };
             let value = (!scan.keys_only).then_some(value);
             if scan.json {

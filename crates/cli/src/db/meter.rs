@@ -1,10 +1,11 @@
 //! Progress of a long command on standard error: a redrawn line on a terminal, a line at intervals elsewhere.
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nofault_lab::format::{self, Unit};
+
+use crate::output::log;
 
 /// Counts entries (or pages) and their bytes, and prints the counts at intervals.
 pub(crate) struct Meter {
@@ -85,9 +86,9 @@ impl Meter {
         }
     }
 
-    /// Prints the counts as a line. Standard error may be closed; the command then continues.
+    /// Prints the counts as a line.
     fn put_line(&self) {
-        let _ = writeln!(std::io::stderr(), "{}", self.line());
+        log(&self.line());
     }
 
     fn line(&self) -> String {

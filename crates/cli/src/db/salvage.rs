@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,10 +11,12 @@ use nofault::salvage::{SalvageOptions, SalvageProgress, SalvageReport, SalvageSt
 use nofault::settings::Settings;
 use nofault_lab::error::LabError;
 use nofault_lab::format;
+use nofault_lab::paths::shown;
 use serde_json::json;
 
-use super::{DAMAGED, codec, print};
-use crate::output::log;
+use super::{DAMAGED, codec};
+use crate::output::{log, print};
+use crate::signals::{STOP, Signals};
 
 /// Losses of one kind that are printed; `--json` has all of them.
 const PRINTED_MAX: usize = 100;
@@ -25,17 +27,19 @@ pub(super) fn salvage(
     dest: &Path,
     settings: Settings,
     (include_unsure, json, quiet): (bool, bool, bool),
-    cancel: &AtomicBool,
+    signals: &Signals,
 ) -> Result<ExitCode> {
     let mut options = SalvageOptions::new(settings);
     options.include_unsure = include_unsure;
-    let mut shown = Shown::new(quiet);
-    let outcome = salvage_into(source, dest, &options, |progress| {
-        shown.show(progress);
-        !cancel.load(Ordering::Relaxed)
+    let mut display = Shown::new(quiet);
+    let found = signals.heard(|| {
+        salvage_into(source, dest, &options, |progress| {
+            display.show(progress);
+            !STOP.load(Ordering::Relaxed)
+        })
     });
-    shown.bar.finish_and_clear();
-    let found = outcome?;
+    display.bar.finish_and_clear();
+    let found = found?;
     if found.was_stopped {
         return Err(LabError::interrupted().into());
     }
@@ -45,7 +49,7 @@ pub(super) fn salvage(
         print_text(&found)?
     }
     let entries: u64 = found.tables.iter().map(|table| table.entries).sum();
-    log(&format!("salvaged {entries} entries of {} tables into {}", found.tables.len(), dest.display()));
+    log(&format!("salvaged {entries} entries of {} tables into {}", found.tables.len(), shown(&dest)));
     if found.is_complete() {
         return Ok(ExitCode::SUCCESS);
     }

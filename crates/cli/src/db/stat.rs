@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use nofault::blocking::Db;
@@ -12,21 +11,17 @@ use nofault::error::{Error, ErrorKind};
 use nofault::settings::Compression;
 use nofault_lab::format;
 
-use super::{DAMAGED, compression_name, print, until_cancelled};
-use crate::output::log;
+use nofault_lab::paths::{shown, to_text};
+
+use super::{DAMAGED, compression_name};
+use crate::output::{log, print};
 
 /// Prints the facts about a database.
-pub(super) fn stat(
-    db: &Db,
-    path: &Path,
-    (count, compressible): (bool, bool),
-    json: bool,
-    cancel: &AtomicBool,
-) -> Result<ExitCode> {
+pub(super) fn stat(db: &Db, path: &Path, (count, compressible): (bool, bool), json: bool) -> Result<ExitCode> {
     let (TableList { names, damage: mut problems, .. }, stats) = (db.list_tables()?, db.stats());
     let mut tables = BTreeMap::new();
     for name in names {
-        let entries = match count.then(|| count_entries(db, &name, cancel)).transpose() {
+        let entries = match count.then(|| count_entries(db, &name)).transpose() {
             Err(error) => match error.downcast::<Error>() {
                 Ok(error) if error.kind() == ErrorKind::Corrupt => {
                     problems.push(error);
@@ -47,7 +42,7 @@ pub(super) fn stat(
         .collect();
     let estimates: BTreeMap<&String, CompressionEstimate> = tables
         .keys()
-        .filter(|_| compressible && !cancel.load(Ordering::Relaxed))
+        .filter(|_| compressible)
         .filter_map(|name| Some((name, db.estimate_compression(name).ok().flatten()?)))
         .collect();
     let problems: Vec<String> = problems.iter().map(Error::to_string).collect();
@@ -58,7 +53,7 @@ pub(super) fn stat(
     let (data_bytes, used_bytes) = (of_blocks(stats.pool.blocks_file), of_blocks(stats.pool.blocks_used));
     if json {
         let answer = serde_json::json!({
-            "path": path, "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
+            "path": to_text(path), "page_bytes": db.page_bytes(), "key_bytes_max": db.key_bytes_max(),
             "commit": stats.visible_commit.0, "tables": tables, "problems": problems, "repairs": stats.repairs,
             "data_bytes": data_bytes, "data_bytes_used": used_bytes,
             "data_bytes_excess": stats.data_bytes_excess,
@@ -87,7 +82,7 @@ pub(super) fn stat(
     let listed: Vec<_> = listed.collect();
     let way = if stats.disk.direct { "direct" } else { "through the page cache" };
     let mut lines = vec![
-        ("database", path.display().to_string()),
+        ("database", shown(&path).to_string()),
         ("tables", if listed.is_empty() { "none".into() } else { listed.join(", ") }),
         ("last commit", stats.visible_commit.to_string()),
         (
@@ -164,9 +159,8 @@ fn estimate_lines(estimates: &BTreeMap<&String, CompressionEstimate>, tables: us
 }
 
 /// Counts the entries of a table.
-pub(super) fn count_entries(db: &Db, table: &str, cancel: &AtomicBool) -> Result<u64> {
-    let table = db.table(table)?;
-    Ok(until_cancelled(cancel, move || table.len())??)
+pub(super) fn count_entries(db: &Db, table: &str) -> Result<u64> {
+    Ok(db.table(table)?.len()?)
 }
 
 /// Returns the end of the line of `db stat` about the data file: the bytes that can be given back, if there are any.

@@ -3,25 +3,24 @@
 //! All names of a call are checked before anything changes. Where entries are lost, the user confirms it on a terminal,
 //! or has said so before with `--yes`.
 
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use nofault::blocking::{Db, Table};
 use nofault::error::ErrorKind;
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format;
+use nofault_lab::paths::shown;
 use serde_json::json;
 
 use super::stat::count_entries;
-use super::{DAMAGED, compression_name, find_table, open_db, open_to_read, print};
+use super::{DAMAGED, compression_name, find_table, open_db, open_to_read};
 use crate::db_args::{DoomedTables, TableCommand};
-use crate::input::{Input, failed};
-use crate::output::log;
+use crate::output::{ANSWER_BYTES_MAX, log, print};
 
 /// Runs one command of `nofault db table`.
-pub(super) fn run(command: TableCommand, cancel: &AtomicBool) -> Result<ExitCode> {
+pub(super) fn run(command: TableCommand) -> Result<ExitCode> {
     match command {
         TableCommand::List { path, json, open } => list(&open_to_read(&path, &open, &open.settings(&path))?, json),
         TableCommand::Create { path, names, compression, open } => {
@@ -35,8 +34,8 @@ pub(super) fn run(command: TableCommand, cancel: &AtomicBool) -> Result<ExitCode
             db.rename_table(&name, &to)?;
             Ok(ExitCode::SUCCESS)
         }
-        TableCommand::Clear { doomed } => clear(&doomed, cancel),
-        TableCommand::Drop { doomed } => drop_tables(&doomed, cancel),
+        TableCommand::Clear { doomed } => clear(&doomed),
+        TableCommand::Drop { doomed } => drop_tables(&doomed),
     }
 }
 
@@ -93,20 +92,17 @@ fn create(db: &Db, names: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn clear(doomed: &DoomedTables, cancel: &AtomicBool) -> Result<ExitCode> {
-    let (_db, tables) = confirmed("delete all entries of", doomed, cancel)?;
+fn clear(doomed: &DoomedTables) -> Result<ExitCode> {
+    let (_db, tables) = confirmed("delete all entries of", doomed)?;
     for table in tables {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(LabError::interrupted().into());
-        }
         let entries = table.clear()?;
         log(&format!("table {}: {entries} entries deleted", table.name()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn drop_tables(doomed: &DoomedTables, cancel: &AtomicBool) -> Result<ExitCode> {
-    let (db, tables) = confirmed("drop", doomed, cancel)?;
+fn drop_tables(doomed: &DoomedTables) -> Result<ExitCode> {
+    let (db, tables) = confirmed("drop", doomed)?;
     for table in tables {
         db.drop_table(table.name())?;
         log(&format!("dropped table {}", table.name()));
@@ -115,7 +111,7 @@ fn drop_tables(doomed: &DoomedTables, cancel: &AtomicBool) -> Result<ExitCode> {
 }
 
 /// Opens the tables that lose their entries, once the user has agreed.
-fn confirmed(action: &str, doomed: &DoomedTables, cancel: &AtomicBool) -> Result<(Db, Vec<Table>)> {
+fn confirmed(action: &str, doomed: &DoomedTables) -> Result<(Db, Vec<Table>)> {
     let db = open_db(&doomed.path, &doomed.open.settings(&doomed.path))?;
     let mut names = doomed.names.clone();
     names.dedup();
@@ -124,16 +120,15 @@ fn confirmed(action: &str, doomed: &DoomedTables, cancel: &AtomicBool) -> Result
         let mut listed = Vec::new();
         for table in &tables {
             // Counted: an estimate is too little to agree to a loss.
-            let entries = match count_entries(&db, table.name(), cancel) {
+            let entries = match count_entries(&db, table.name()) {
                 Ok(1) => "1 entry".to_owned(),
                 Ok(count) => format!("{count} entries"),
-                Err(error) if cancel.load(Ordering::Relaxed) => return Err(error),
                 Err(_) => "entries that cannot be counted".to_owned(),
             };
             listed.push(format!("{} ({entries})", table.name()));
         }
         let listed = listed.join(", ");
-        ask(&format!("{action} table {listed} in {}", doomed.path.display()), cancel)?;
+        ask(&format!("{action} table {listed} in {}", shown(&doomed.path)))?;
     }
     Ok((db, tables))
 }
@@ -142,7 +137,7 @@ fn confirmed(action: &str, doomed: &DoomedTables, cancel: &AtomicBool) -> Result
 ///
 /// # Errors
 /// `Usage` when the answer is anything but "yes", or when there is no terminal to ask on.
-fn ask(action: &str, cancel: &AtomicBool) -> Result<()> {
+fn ask(action: &str) -> Result<()> {
     let refused = |why: String| Err(LabError::new(LabErrorKind::Usage, why).into());
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return refused(format!(
@@ -150,8 +145,8 @@ fn ask(action: &str, cancel: &AtomicBool) -> Result<()> {
         ));
     }
     let _ = write!(std::io::stderr(), "{}? Type yes: ", format::harmless(action));
-    let input = Input::standard(cancel).map_err(|error| LabError::system("read the answer", &error))?;
     let mut answer = String::new();
-    BufReader::new(input).read_line(&mut answer).map_err(|error| failed("read the answer", &error))?;
+    let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer);
+    read.map_err(|error| LabError::system("read the answer", &error))?;
     if answer.trim() == "yes" { Ok(()) } else { refused("nothing was changed".into()) }
 }

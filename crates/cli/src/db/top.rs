@@ -9,12 +9,12 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::format::{self, Unit};
+use nofault_lab::paths::shown;
 
 use super::end_of_pipe;
 
@@ -31,7 +31,7 @@ const HEADING_EVERY: u64 = 20;
 type Counters = serde_json::Map<String, serde_json::Value>;
 
 /// Looks at a running database until it is closed, `count` times at most.
-pub(super) fn top(path: &Path, interval: f64, count: Option<u64>, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+pub(super) fn top(path: &Path, interval: f64, count: Option<u64>, json: bool) -> Result<ExitCode> {
     let count = count.unwrap_or(if json { 1 } else { u64::MAX });
     let pause = Duration::from_secs_f64(interval);
     let is_terminal = std::io::stdout().is_terminal() && !json;
@@ -57,31 +57,19 @@ pub(super) fn top(path: &Path, interval: f64, count: Option<u64>, json: bool, ca
         }
         drop(out);
         before = Some((now, at));
-        if look + 1 < count && !wait(pause, cancel) {
-            break;
+        if look + 1 < count {
+            std::thread::sleep(pause);
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Waits until the next look. Returns false when the user stops the command, which is the usual end of it.
-fn wait(pause: Duration, cancel: &AtomicBool) -> bool {
-    let until = Instant::now() + pause;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if cancel.load(Ordering::Relaxed) || left.is_zero() {
-            return !cancel.load(Ordering::Relaxed);
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
 }
 
 /// Asks the process that has the database open for its counters.
 fn ask(path: &Path) -> Result<Counters> {
     let refused = |why: String| LabError::new(LabErrorKind::Usage, why);
     let folder = File::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => refused(format!("there is no database in {}: check the path", path.display())),
-        _ => LabError::system(path.display(), &error),
+        ErrorKind::NotFound => refused(format!("there is no database in {}: check the path", shown(&path))),
+        _ => LabError::system(shown(&path), &error),
     })?;
     // By descriptor, as names of sockets are short.
     let socket = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
@@ -89,12 +77,12 @@ fn ask(path: &Path) -> Result<Counters> {
         refused(format!(
             "no process serves counters of a database in {}: it is not open, or its program does not serve them (setting \
              `stats_socket`)",
-            path.display()
+            shown(&path)
         ))
     };
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory => not_served(),
-        _ => LabError::system(format_args!("ask for the counters of {}", path.display()), &error),
+        _ => LabError::system(format_args!("ask for the counters of {}", shown(&path)), &error),
     })?;
     let mut answer = String::new();
     let read = stream
@@ -104,12 +92,12 @@ fn ask(path: &Path) -> Result<Counters> {
         // The database was closed between the connection and the answer.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(not_served().into()),
         Err(error) => {
-            return Err(LabError::system(format_args!("read the counters of {}", path.display()), &error).into());
+            return Err(LabError::system(format_args!("read the counters of {}", shown(&path)), &error).into());
         }
         Ok(0) => return Err(not_served().into()),
         Ok(_) => {}
     }
-    serde_json::from_str(&answer).with_context(|| format!("the counters of {} cannot be read", path.display()))
+    serde_json::from_str(&answer).with_context(|| format!("the counters of {} cannot be read", shown(&path)))
 }
 
 fn number(counters: &Counters, name: &str) -> u64 {
@@ -157,10 +145,10 @@ fn screen(path: &Path, now: &Counters, before: Option<&(Counters, Instant)>, at:
     let rate = |name| format::digits(rate(name, now, before, at));
     let bytes = |name| format::bytes(number(now, name));
     let time = |name, percent| percentile(name, percent, now, before);
-    let title = format!("{} · process {}", path.display(), number(now, "process"));
+    let title = format!("{} · process {}", shown(&path), number(now, "process"));
     let seconds = number(now, "open_ms") as f64 / 1000.0;
     let lines = [
-        format!("{} · open for {}", format::harmless(&title), format::duration(seconds)),
+        format!("{title} · open for {}", format::duration(seconds)),
         String::new(),
         format!(
             "commits       {:>10} /s   (p50 {}, p99 {}, commit {})",

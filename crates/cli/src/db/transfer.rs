@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, BufWriter, IsTerminal as _, Write};
+use std::io::{BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
@@ -14,15 +14,21 @@ use nofault::db::TableList;
 use nofault::error::ErrorKind;
 use nofault::{Batch, Durability};
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::lines::{LineError, Lines};
+use nofault_lab::paths::shown;
 
 use super::codec::{self, Line};
 use super::meter::Meter;
-use crate::db_args::Format;
+use crate::db_args::{FormArguments, Format};
 use crate::input::{Input, failed};
+use crate::output::log;
+use crate::signals::STOP;
 
 /// Bytes of entries at which a batch is committed, even if it has few entries.
 const BATCH_BYTES: usize = 8 << 20;
 const BUFFER_BYTES: usize = 1 << 20;
+/// The defect of a plain line with a carriage return that is not at its end.
+const CARRIAGE_RETURN: &str = "has a carriage return in the middle: write \\r for one in a key or value, or take all bytes as they are with --exact";
 /// Name of standard input in messages.
 const STANDARD: &str = "standard input";
 
@@ -35,55 +41,57 @@ struct Entry {
     expiry: Option<SystemTime>,
 }
 
-/// The lines of the input; knows the number of the present line for messages.
-struct Lines<'a> {
-    from: BufReader<Input<'a>>,
+/// The entries of the input; knows the number of the present line for messages.
+struct Entries<'a> {
+    lines: Lines<BufReader<Input>>,
     name: String,
-    line: u64,
-    buffer: Vec<u8>,
-    format: Format,
+    form: FormArguments,
     table: &'a str,
-    cancel: &'a AtomicBool,
 }
 
-impl<'a> Lines<'a> {
-    fn open(file: Option<&Path>, format: Format, table: &'a str, cancel: &'a AtomicBool) -> Result<Self> {
+impl<'a> Entries<'a> {
+    fn open(file: Option<&Path>, form: FormArguments, table: &'a str) -> Result<Self> {
+        if form.exact && form.format != Format::Lines {
+            let why = "--exact is for --format lines: JSON says itself where its data begins and ends";
+            return Err(LabError::new(LabErrorKind::Usage, why).into());
+        }
         let (from, name) = match file {
             Some(path) => {
-                let file = File::open(path).map_err(|error| unusable(path, &error))?;
-                refuse_folder(path, &file.metadata().map_err(|error| LabError::system(path.display(), &error))?)?;
-                (Input::new(file, cancel), path.display().to_string())
+                let from = Input::open(path).map_err(|error| unusable(path, &error))?;
+                refuse_folder(path, &from.metadata().map_err(|error| LabError::system(shown(path), &error))?)?;
+                (from, shown(path).to_string())
             }
-            None => {
-                let from = Input::standard(cancel);
-                (from.map_err(|error| LabError::system(STANDARD, &error))?, STANDARD.into())
-            }
+            None => (Input::standard().map_err(|error| LabError::system(STANDARD, &error))?, STANDARD.into()),
         };
-        let from = BufReader::with_capacity(BUFFER_BYTES, from);
-        Ok(Self { from, name, line: 0, buffer: Vec::new(), format, table, cancel })
+        let limit_bytes = usize::try_from(form.line_max).unwrap_or(usize::MAX);
+        let lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, from), limit_bytes);
+        Ok(Self { lines: if form.exact { lines.exact() } else { lines }, name, form, table })
     }
 
     /// Reads the next line that is not empty: the name of its table, and its entry if it has one.
     fn next(&mut self) -> Result<Option<(String, Option<Entry>)>> {
         loop {
-            if self.cancel.load(Ordering::Relaxed) {
+            if STOP.load(Ordering::Relaxed) {
                 return Err(LabError::interrupted().into());
             }
-            self.buffer.clear();
-            let read = self.from.read_until(b'\n', &mut self.buffer);
-            if read.map_err(|error| failed(&self.name, &error))? == 0 {
+            if self.lines.next_line().map_err(|error| unreadable(&self.name, error))?.is_none() {
                 return Ok(None);
             }
-            self.line += 1;
-            let text = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
-            let parsed = match self.format {
+            let (text, number) = (self.lines.line(), self.lines.number());
+            if number == 1 && self.lines.has_mark() && self.form.format == Format::Lines {
+                log(&format!(
+                    "nofault: {} begins with a byte order mark, which is left out (not with --exact)",
+                    self.name
+                ));
+            }
+            let parsed = match self.form.format {
                 Format::Ndjson if text.trim_ascii().is_empty() => continue,
                 Format::Ndjson => codec::from_json(text),
+                Format::Lines if !self.form.exact && text.contains(&b'\r') => Err(CARRIAGE_RETURN.into()),
                 Format::Lines => codec::from_plain(text),
             };
-            let Line { table, entry, expiry } = parsed.map_err(|why| {
-                LabError::new(LabErrorKind::Usage, format!("{}, line {}: {why}", self.name, self.line))
-            })?;
+            let Line { table, entry, expiry } = parsed
+                .map_err(|why| LabError::new(LabErrorKind::Usage, format!("{}, line {number}: {why}", self.name)))?;
             let table = table.unwrap_or_else(|| self.table.to_owned());
             let entry = entry.map(|(key, value)| Entry { table: table.clone(), key, value, expiry });
             return Ok(Some((table, entry)));
@@ -91,13 +99,24 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Makes the error for input that cannot be read as lines.
+fn unreadable(name: &str, error: LineError) -> LabError {
+    match error {
+        LineError::System(error) => failed(name, &error),
+        LineError::TooLong { .. } => {
+            LabError::new(LabErrorKind::NoSpace, format!("{name}: {error}; a larger --line-max reads it"))
+        }
+        LineError::Utf16 | LineError::NotUtf8 { .. } => error.of(name, LabErrorKind::Usage),
+    }
+}
+
 /// Makes the error for a file of the user's that cannot be opened.
 fn unusable(path: &Path, error: &std::io::Error) -> LabError {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            LabError::new(LabErrorKind::Usage, format!("there is no file {}: check the path", path.display()))
+            LabError::new(LabErrorKind::Usage, format!("there is no file {}: check the path", shown(&path)))
         }
-        _ => LabError::system(path.display(), error),
+        _ => LabError::system(shown(&path), error),
     }
 }
 
@@ -105,10 +124,8 @@ fn refuse_folder(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
     if !metadata.is_dir() {
         return Ok(());
     }
-    let why = format!(
-        "{} is a folder: name a file that `db dump` wrote, or copy a database with `db backup`",
-        path.display()
-    );
+    let why =
+        format!("{} is a folder: name a file that `db dump` wrote, or copy a database with `db backup`", shown(&path));
     Err(LabError::new(LabErrorKind::Usage, why).into())
 }
 
@@ -116,7 +133,7 @@ fn refuse_folder(path: &Path, metadata: &std::fs::Metadata) -> Result<()> {
 pub(super) struct Load<'a> {
     pub(super) file: Option<&'a Path>,
     pub(super) table: &'a str,
-    pub(super) format: Format,
+    pub(super) form: FormArguments,
     pub(super) sorted: bool,
     pub(super) batch: u64,
     pub(super) quiet: bool,
@@ -137,8 +154,8 @@ impl Load<'_> {
         refuse_folder(path, &metadata)
     }
 
-    pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
-        let mut input = Lines::open(self.file, self.format, self.table, cancel)?;
+    pub(super) fn run(&self, db: &Db) -> Result<ExitCode> {
+        let mut input = Entries::open(self.file, self.form, self.table)?;
         let mut meter = Meter::new("loaded", "entries", self.quiet);
         let result = if self.sorted {
             load_sorted(db, &mut input, &mut meter)
@@ -152,7 +169,7 @@ impl Load<'_> {
         result.map(|()| ExitCode::SUCCESS)
     }
 
-    fn load_batches(&self, db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
+    fn load_batches(&self, db: &Db, input: &mut Entries<'_>, meter: &mut Meter) -> Result<()> {
         let mut table: Option<Table> = None;
         let (mut batch, mut bytes, mut count) = (Batch::new(), 0, 0);
         let commit = |batch: &mut Batch| db.write(std::mem::take(batch), Durability::Sync);
@@ -186,7 +203,7 @@ impl Load<'_> {
 
 /// Loads consecutive entries of one table in a single bulk load. An error of the input is returned after the entries
 /// before it are loaded.
-fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> {
+fn load_sorted(db: &Db, input: &mut Entries<'_>, meter: &mut Meter) -> Result<()> {
     let mut next = input.next()?;
     while let Some((name, first)) = next.take() {
         let table = table_or_new(db, &name)?;
@@ -219,9 +236,9 @@ fn load_sorted(db: &Db, input: &mut Lines<'_>, meter: &mut Meter) -> Result<()> 
 /// Reads all lines of a dump and counts its tables and entries.
 ///
 /// # Errors
-/// `Usage` for a line that is none of a dump, naming it; the error of the system.
-pub(super) fn count_lines(file: &Path, format: Format, cancel: &AtomicBool) -> Result<(usize, u64)> {
-    let mut lines = Lines::open(Some(file), format, "main", cancel)?;
+/// `Usage` for a line that is none of a dump, naming it; `NoSpace` for one that is too long; the error of the system.
+pub(super) fn count_lines(file: &Path, form: FormArguments) -> Result<(usize, u64)> {
+    let mut lines = Entries::open(Some(file), form, "main")?;
     let (mut tables, mut entries) = (BTreeSet::new(), 0);
     while let Some((table, entry)) = lines.next()? {
         if !tables.contains(&table) {
@@ -249,7 +266,7 @@ pub(super) struct Dump<'a> {
 }
 
 impl Dump<'_> {
-    pub(super) fn run(&self, db: &Db, cancel: &AtomicBool) -> Result<ExitCode> {
+    pub(super) fn run(&self, db: &Db) -> Result<ExitCode> {
         let listed = if self.tables.is_empty() { db.list_tables()? } else { TableList::default() };
         let names = if self.tables.is_empty() { listed.names.as_slice() } else { self.tables };
         if self.format == Format::Lines && names.len() != 1 {
@@ -261,7 +278,7 @@ impl Dump<'_> {
         let to: Box<dyn Write> = match self.out {
             Some(path) => {
                 let file = OpenOptions::new().write(true).create_new(true).open(path);
-                Box::new(file.map_err(|error| LabError::system(format_args!("create {}", path.display()), &error))?)
+                Box::new(file.map_err(|error| LabError::system(format_args!("create {}", shown(&path)), &error))?)
             }
             None => Box::new(std::io::stdout().lock()),
         };
@@ -270,7 +287,7 @@ impl Dump<'_> {
         if self.out.is_none() && std::io::stdout().is_terminal() {
             meter = meter.at_end();
         }
-        let result = self.write(db, &tables, &mut out, &mut meter, cancel);
+        let result = self.write(db, &tables, &mut out, &mut meter);
         let result = result.and_then(|()| out.flush().context("write the dump"));
         // The buffer is discarded without another attempt: the failed write has been reported.
         drop(out.into_parts());
@@ -280,14 +297,7 @@ impl Dump<'_> {
             .and_then(|()| listed.damage.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |damage| Err(damage.into())))
     }
 
-    fn write(
-        &self,
-        db: &Db,
-        tables: &[Table],
-        out: &mut impl Write,
-        meter: &mut Meter,
-        cancel: &AtomicBool,
-    ) -> Result<()> {
+    fn write(&self, db: &Db, tables: &[Table], out: &mut impl Write, meter: &mut Meter) -> Result<()> {
         let snapshot = db.snapshot();
         for table in tables {
             if self.format == Format::Ndjson {
@@ -295,9 +305,6 @@ impl Dump<'_> {
             }
             let mut range = snapshot.range::<&[u8]>(table, ..)?;
             while let Some((key, value)) = range.next().transpose()? {
-                if cancel.load(Ordering::Relaxed) {
-                    return Err(LabError::interrupted().into());
-                }
                 match (self.format, range.expiry()) {
                     (Format::Ndjson, expiry) => {
                         writeln!(out, "{}", codec::to_json(table.name(), Some(&key), Some(&value), expiry)?)?;

@@ -2,26 +2,26 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use nofault::blocking::Db;
 use nofault::db::Verification;
 use nofault::settings::Settings;
 use nofault_lab::error::{LabError, LabErrorKind};
+use nofault_lab::paths::shown;
 
+use super::DAMAGED;
 use super::transfer::count_lines;
-use super::{DAMAGED, print, until_cancelled};
-use crate::db_args::Format;
-use crate::output::log;
+use crate::db_args::FormArguments;
+use crate::output::{log, print};
 
 /// Reads every page of a database that is opened for it, and prints all damage.
-pub(super) fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+pub(super) fn verify(db: Db, json: bool) -> Result<ExitCode> {
     let repairs = match db.is_read_only() {
         true => "opening the database to write would repair",
         false => "repaired when the database was opened",
     };
-    let found = until_cancelled(cancel, move || db.verify())??;
+    let found = db.verify()?;
     report(&found, json, repairs)?;
     if found.is_clean() {
         return Ok(ExitCode::SUCCESS);
@@ -33,18 +33,11 @@ pub(super) fn verify(db: Db, json: bool, cancel: &AtomicBool) -> Result<ExitCode
 
 /// Reads every page of a backup, or every line of a dump, without changing anything, and prints all damage. Damage that
 /// opening would repair counts: a backup must not have any.
-pub(super) fn check(
-    path: &Path,
-    settings: &Settings,
-    format: Format,
-    json: bool,
-    cancel: &AtomicBool,
-) -> Result<ExitCode> {
+pub(super) fn check(path: &Path, settings: &Settings, form: FormArguments, json: bool) -> Result<ExitCode> {
     if !path.is_dir() && path.exists() {
-        return check_dump(path, format, json, cancel);
+        return check_dump(path, form, json);
     }
-    let (folder, settings) = (path.to_path_buf(), settings.clone());
-    let found = until_cancelled(cancel, move || Db::check(folder, &settings))??;
+    let found = Db::check(path, settings)?;
     report(&found, json, "opening the database would repair")?;
     match (found.problems.len(), found.repairs.len()) {
         (0, 0) => Ok(ExitCode::SUCCESS),
@@ -63,17 +56,17 @@ pub(super) fn check(
 
 /// Reads every line of a dump. Its lines say nothing of each other, so a dump that was cut off at the end of a line counts
 /// as whole.
-fn check_dump(path: &Path, format: Format, json: bool, cancel: &AtomicBool) -> Result<ExitCode> {
+fn check_dump(path: &Path, form: FormArguments, json: bool) -> Result<ExitCode> {
     if ["data", "log", "stripes"].iter().any(|name| path.file_name().is_some_and(|file| file == *name)) {
         let folder = path.parent().filter(|parent| parent.file_name().is_some()).unwrap_or(Path::new("."));
-        let why = format!("{} is a part of a database: check its folder, {}", path.display(), folder.display());
+        let why = format!("{} is a part of a database: check its folder, {}", shown(&path), shown(&folder));
         return Err(LabError::new(LabErrorKind::Usage, why).into());
     }
     if !path.is_file() {
-        let why = format!("{} is neither the folder of a backup nor the file of a dump", path.display());
+        let why = format!("{} is neither the folder of a backup nor the file of a dump", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, why).into());
     }
-    let (tables, entries) = match count_lines(path, format, cancel) {
+    let (tables, entries) = match count_lines(path, form) {
         Ok(counts) => counts,
         Err(error) => {
             let is_wrong_line =

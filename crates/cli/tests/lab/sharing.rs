@@ -44,6 +44,16 @@ fn a_gallery_takes_folders_and_shared_files_and_names_places_without_a_result() 
     assert!(made.stderr.contains("gallery of 2 results"), "{}", made.stderr);
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("explicit I/O: 2 results") && html.contains("<b>A · ") && html.contains("<b>B · "), "{html}");
+    // Files that other programs have converted, and one that is not to be read whole.
+    let text = fs::read_to_string(&mine).unwrap();
+    let other = lab.outer.path().join("other.json");
+    let gallery = || outcome(lab.command(&["gallery", "--out", page.to_str().unwrap()]).arg(&other));
+    fs::write(&other, format!("\u{feff}{}", text.replace('\n', "\r\n"))).unwrap();
+    assert_eq!(gallery().code, 0, "{}", gallery().stderr);
+    fs::write(&other, text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>()).unwrap();
+    assert!(gallery().code == 6 && gallery().stderr.contains("UTF-16"), "{}", gallery().stderr);
+    fs::File::create(&other).unwrap().set_len(1 << 30).unwrap();
+    assert!(gallery().code == 6 && gallery().stderr.contains("line 1 is longer than 32 MiB"), "{}", gallery().stderr);
     let empty = lab.outer.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let none = outcome(lab.command(&["gallery", "--out", page.to_str().unwrap()]).arg(&empty));
