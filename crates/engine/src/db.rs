@@ -4,8 +4,9 @@
 //! A call whose data is in memory completes in its first poll. [`crate::blocking`] has the same calls, under the same
 //! names, without `await`.
 //!
-//! A database belongs to the process that opened it. A process forked from that one must not call it; it may drop the
-//! inherited handles, which does nothing.
+//! A database belongs to the process that opened it. In a process forked from that one every call fails with
+//! [`Closed`](ErrorKind::Closed), and dropping the inherited handles does nothing; it may open databases itself. A range gives the
+//! entries that it had read before the fork, then fails.
 //!
 //! Below this file, from the bottom up: `wait` says how a call waits, `loader` repeats an attempt until all pages that
 //! it needs are in memory. `reader`, `many` and `scan` read, `commit` and `large` write, over any store and log. `core`

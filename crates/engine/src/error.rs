@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use nofault_io::process::Process;
+
 use crate::ids::PageId;
 
 /// Result of everything in this crate.
@@ -87,7 +89,8 @@ pub enum ErrorKind {
     /// A write of the log or a sync failed earlier, so nothing more is promised: reads go on, commits fail until the
     /// database is reopened.
     Poisoned,
-    /// The database was closed ([`Db::close`](crate::Db::close)), or its disk stopped for good: reopen it.
+    /// The database was closed ([`Db::close`](crate::Db::close)), its disk stopped for good, or this process was forked from
+    /// the one that opened it: open it (again), in this process.
     Closed,
     /// nofault broke a promise of its own. Please report it, with the message.
     Bug,
@@ -172,6 +175,23 @@ impl Error {
             _ => ErrorKind::Io,
         };
         Self(Arc::new(Repr::new(kind, format!("{action}: {source}"))))
+    }
+
+    /// Fails in a process that was forked from `process`, which opened the database: its threads, rings and pages are there
+    /// and not here.
+    ///
+    /// # Errors
+    /// `Closed`.
+    #[inline]
+    pub(crate) fn unless_here(process: Process) -> Result<()> {
+        if process.is_here() { Ok(()) } else { Err(Self::forked()) }
+    }
+
+    /// Creates the error of a call in a forked process.
+    #[cold]
+    pub(crate) fn forked() -> Self {
+        let what = "the database was opened before this process was forked, and belongs to the parent: open it in this process";
+        Self::new(ErrorKind::Closed, what)
     }
 
     /// Creates the error of a thread that the system does not start.

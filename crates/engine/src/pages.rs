@@ -265,6 +265,14 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The type that [`Store::begin_range_scan`] returns: a guard that ends the scan when it is dropped.
     type RangeScan: RangeScan<Self::Ticket>;
 
+    /// Fails in a process that was forked from the one that opened the store, which has none of its memory and threads.
+    ///
+    /// # Errors
+    /// `Closed`.
+    fn check_process(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the number of bytes of a page, its header included.
     fn page_bytes(&self) -> usize;
 

@@ -43,6 +43,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use nofault_io::process::Process;
+
 use self::apply::{Damage, apply};
 pub(crate) use self::catalog::{entry_of, refuse_existing, refuse_types, table_and_compression, table_of};
 pub(crate) use self::commit_context::{CommitContext, OverflowPages};
@@ -196,6 +198,8 @@ pub(crate) struct Commits<S, L> {
     ended: OnceLock<Error>,
     /// Notified when a large commit leaves the section.
     vacated: Condvar,
+    /// The process to which the database belongs.
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -228,6 +232,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
             poisoned: OnceLock::new(),
             ended: OnceLock::new(),
             vacated: Condvar::new(),
+            process: Process::current(),
         }
     }
 
@@ -461,12 +466,14 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
-    /// Fails when the database is being closed, or was.
+    /// Fails when the database is being closed, or was, and in a process that was forked from the one that opened it: there
+    /// before any lock is taken.
     ///
     /// # Errors
     /// `Closed`.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
+        Error::unless_here(self.process)?;
         self.ended.get().cloned().map_or(Ok(()), Err)
     }
 
@@ -480,6 +487,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
     }
 
     fn enter(&self) -> std::result::Result<MutexGuard<'_, Section>, Refusal> {
+        self.check_open().map_err(Wait::Failed)?;
         let mut section = self.lock();
         if self.section.is_poisoned() && self.poisoned.get().is_none() {
             // The record of that commit may be in the log, without its pages and under the next commit's number.
@@ -546,6 +554,9 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
 
     /// Ends what [`Self::watch`] has begun.
     pub(crate) fn end_watch(&self, queue: &Arc<WatchQueue>) {
+        if !self.process.is_here() {
+            return;
+        }
         let section = self.lock();
         self.feed.unregister(queue);
         drop(section);

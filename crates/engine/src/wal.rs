@@ -123,11 +123,12 @@ pub(crate) struct Anchor {
 pub(crate) struct Log(Arc<LogCore>);
 
 struct LogCore {
+    /// The process that has the log open.
+    process: nofault_io::process::Process,
     options: LogOptions,
     state: Mutex<LogState>,
     writer: Mutex<Writer>,
-    /// The queue for preparing and moving segments, apart from the queue of the groups in flight. Used by one thread at
-    /// a time.
+    /// The queue for preparing and moving segments, apart from the groups in flight. Used by one thread at a time.
     grower: Mutex<Box<dyn Queue>>,
     /// The log's file, if it can be truncated.
     file: Option<Arc<dyn Disk>>,
@@ -137,8 +138,7 @@ struct LogCore {
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
-    /// Length in bytes of the file's segments. Can be read without the writer's lock, which a leader holds as long as
-    /// there are groups to write.
+    /// Length in bytes of the file's segments, to be read without the writer's lock, which a leader holds for long.
     file_bytes: AtomicU64,
     /// See [`Log::set_usual_bytes`].
     usual_bytes: AtomicU64,
@@ -302,6 +302,7 @@ impl Log {
             growth: Growth::default(),
         };
         Ok(Self(Arc::new(LogCore {
+            process: Default::default(),
             options,
             state: Mutex::new(state),
             writer: Mutex::new(writer),
@@ -323,8 +324,7 @@ impl Log {
         self.0.lock().leadership
     }
 
-    /// Returns the notifier that is signalled when [`Log::wants_checkpoint`] may have become true or a caller has begun
-    /// to wait for a checkpoint.
+    /// Returns the notifier of the thread that makes checkpoints: of [`Log::wants_checkpoint`], and of callers that wait.
     pub(crate) fn pressure(&self) -> Arc<Notifier> {
         Arc::clone(&self.0.pressure)
     }

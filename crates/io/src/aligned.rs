@@ -7,8 +7,8 @@
 //! Huge pages matter: direct reads of 256 KiB and more into scattered 4 KiB pages are split by the block layer
 //! (a request has a limited number of segments) and cost a multiple in CPU.
 //!
-//! A forked child does not have this memory, as it does not have the rings: it must not touch a buffer (nor drop one), only
-//! `exec` something or exit.
+//! A forked child does not have this memory, as it does not have the rings: it must not touch the bytes of a buffer. Dropping
+//! one there does nothing.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{Advice, madvise};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::Process;
 
 /// Alignment of every region: no Linux device in use needs more for direct I/O.
 pub const ALIGN_BYTES: usize = 4096;
@@ -44,6 +45,8 @@ struct Mapping {
     base: NonNull<u8>,
     len_bytes: usize,
     id: u64,
+    /// The process that has the mapping: a forked child does not, and may have something else at its addresses.
+    process: Process,
 }
 
 // SAFETY: a `Mapping` is an address range; access to its bytes goes through `IoBuf`s, which are disjoint.
@@ -53,6 +56,9 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.process.is_here() {
+            return;
+        }
         // SAFETY: `base` and `len_bytes` came from mmap, and no `IoBuf` is left: each holds an `Arc` of this. An
         // munmap of a whole existing mapping cannot fail.
         unsafe {
@@ -136,7 +142,7 @@ impl IoBuf {
             advise(base, rounded, Advice::LinuxHugepage);
         }
         let id = NEXT_REGION.fetch_add(1, Ordering::Relaxed);
-        let region = Region(Arc::new(Mapping { base, len_bytes: rounded, id }));
+        let region = Region(Arc::new(Mapping { base, len_bytes: rounded, id, process: Process::current() }));
         Ok(Self { start: base, len_bytes, region })
     }
 

@@ -186,7 +186,7 @@ impl Default for QueueOptions {
 }
 
 /// The description of a disk: its kind, its path, its mode and its alignment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskInfo {
     /// Kind of the disk: `io_uring`, `psync`, `sim` or `striped`.
     pub kind: &'static str,

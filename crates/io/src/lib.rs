@@ -13,6 +13,7 @@
 //! | [`overlay`] | a directory that is only read, with its changes in this process |
 //! | [`mapped`] | memory-mapped files, with SIGBUS turned into an error |
 //! | [`prefetch`] | asking for memory before it is needed |
+//! | [`process`] | a process, told from its forked children |
 //! | [`counters`] | counters of the kernel: faults, shootdowns, reclaim, device traffic |
 //! | [`probe`] | the features that this kernel, file system and device support, with the reason for each missing one |
 //!
@@ -65,6 +66,8 @@ pub mod overlay;
 pub mod prefetch;
 #[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
+pub mod process;
 #[cfg(target_os = "linux")]
 pub mod psync;
 #[cfg(target_os = "linux")]

@@ -23,6 +23,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
+use crate::process::Process;
 use crate::transfer::{self, Transfer};
 
 /// Stack of a worker, in bytes: its calls are not deep.
@@ -119,6 +120,8 @@ struct Pool {
     shared: Arc<PoolShared>,
     threads_max: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The process that has the threads.
+    process: Process,
 }
 
 /// The part of the pool that its threads share.
@@ -146,7 +149,7 @@ struct Job {
 impl Pool {
     fn start(file: DiskFile, threads_max: usize) -> Result<Self> {
         let shared = Arc::new(PoolShared { file, work: Mutex::default(), more: Condvar::new() });
-        let pool = Self { shared, threads_max, threads: Mutex::default() };
+        let pool = Self { shared, threads_max, threads: Mutex::default(), process: Process::current() };
         pool.add_thread(&mut lock(&pool.threads))?;
         Ok(pool)
     }
@@ -184,6 +187,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.process.is_here() {
+            return;
+        }
         lock(&self.shared.work).closed = true;
         self.shared.more.notify_all();
         for thread in lock(&self.threads).drain(..) {
@@ -336,6 +342,10 @@ impl Queue for PsyncQueue {
 
 impl Drop for PsyncQueue {
     fn drop(&mut self) {
+        // In a forked child a thread that does not exist may hold the lock.
+        if !self.pool.process.is_here() {
+            return;
+        }
         let mut work = lock(&self.pool.shared.work);
         let (ours, others) = work.jobs.drain(..).partition(|job| Arc::ptr_eq(&job.done, &self.done));
         work.jobs = others;

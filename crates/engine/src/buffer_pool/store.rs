@@ -8,7 +8,7 @@ use super::view::ShownEntries;
 use super::waiter::Waiter;
 use super::{BufferPool, PrivateCopies, RangeScan, Snapshot, Ticket, View};
 use crate::budget::Budget;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::sync::semaphore::Permit;
@@ -19,6 +19,10 @@ impl Store for BufferPool {
     type Snapshot = Snapshot;
     type Ticket = Ticket;
     type RangeScan = RangeScan;
+
+    fn check_process(&self) -> Result<()> {
+        Error::unless_here(self.versions.process())
+    }
 
     fn page_bytes(&self) -> usize {
         self.versions.frames().page_bytes()
@@ -113,7 +117,10 @@ impl Store for BufferPool {
     }
 
     fn submit(&self) {
-        self.reads.submit();
+        // Also called where a future is dropped, perhaps in a forked process.
+        if self.versions.process().is_here() {
+            self.reads.submit();
+        }
     }
 
     fn begin_range_scan(&self) -> RangeScan {

@@ -67,6 +67,9 @@ impl pages::Ticket for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if !self.reads.versions().process().is_here() {
+            return;
+        }
         if self.is_task {
             self.reads.end_task();
         }

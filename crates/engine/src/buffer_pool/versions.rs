@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_epoch::Guard;
+use nofault_io::process::Process;
 
 use super::frame_wait_queue::FrameWaitQueue;
 use super::frames::Frames;
@@ -57,6 +58,10 @@ pub(super) struct Versions {
     clock: GuardedClock,
     /// The error of every view, once the database is closed.
     ended: OnceLock<Error>,
+    /// The process that has the frames. A forked child does not, and a thread that is not there may hold its locks.
+    process: Process,
+    /// The error of every view in a forked child.
+    forked: Error,
 }
 
 impl Versions {
@@ -81,7 +86,15 @@ impl Versions {
             kept_max,
             clock,
             ended: OnceLock::new(),
+            process: Process::current(),
+            forked: Error::forked(),
         }
+    }
+
+    /// Returns the process that has the frames.
+    #[inline]
+    pub(super) fn process(&self) -> Process {
+        self.process
     }
 
     /// Ends all views that are made from now on with this error.
@@ -89,10 +102,10 @@ impl Versions {
         let _ = self.ended.set(why.clone());
     }
 
-    /// Returns the error of every view, if there is one.
+    /// Returns the error of every view, if there is one: the database is closed, or this is a forked process.
     #[inline]
     pub(super) fn ended(&self) -> Option<&Error> {
-        self.ended.get()
+        if self.process.is_here() { self.ended.get() } else { Some(&self.forked) }
     }
 
     /// Returns the clock by which entries expire.
@@ -197,11 +210,17 @@ impl Versions {
     /// Registers the visible commit for a snapshot. Returns the commit and the flag that is set when the snapshot is
     /// evicted.
     pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
+        if !self.process.is_here() {
+            return (self.visible(), Arc::default());
+        }
         self.registry().register(essential)
     }
 
     /// Removes one holder from the snapshot of a commit.
     pub(super) fn unregister(&self, commit: CommitSeq, too_old: &Arc<AtomicBool>, essential: bool) {
+        if !self.process.is_here() {
+            return;
+        }
         let unneeded = self.registry().unregister(commit, too_old, essential);
         self.drop_later(unneeded);
     }
@@ -209,6 +228,9 @@ impl Versions {
     /// Returns the live snapshots, oldest first.
     pub(super) fn readers(&self) -> Vec<ReaderInfo> {
         let mut readers: Vec<ReaderInfo> = Vec::new();
+        if !self.process.is_here() {
+            return readers;
+        }
         loop {
             let last = readers.last().map(|reader| reader.commit);
             let mut some = self.registry().readers_after(last, self.frames().page_bytes());

@@ -20,7 +20,7 @@ pub(crate) struct View<'a> {
     pages: &'a PageTable,
     at: CommitSeq,
     too_old: Option<&'a AtomicBool>,
-    /// The error of a pool that has ended: it shows no page.
+    /// The error of a pool that shows no page: it has ended, or its frames are in the process that forked this one.
     ended: Option<&'a Error>,
     shown: ShownEntries<'a>,
     hits: HitTally<'a>,
@@ -146,12 +146,16 @@ impl Pages for View<'_> {
     #[inline]
     fn has_only_expired(&self, leaf: PageId) -> bool {
         let Entry::Resident(index) = self.pages.entry(leaf) else { return false };
+        if self.ended.is_some() {
+            return false;
+        }
         // Nothing else is known of nearly all frames, and the page is not touched then.
         self.has_expired(self.pages.frames().expiries().latest(index)) && self.is_shown(index, leaf)
     }
 
     fn note_latest_expiry(&self, leaf: PageId, latest: Moment) {
-        if let Entry::Resident(index) = self.pages.entry(leaf)
+        if self.ended.is_none()
+            && let Entry::Resident(index) = self.pages.entry(leaf)
             && self.is_shown(index, leaf)
         {
             self.pages.frames().expiries().note(index, latest);
@@ -160,12 +164,16 @@ impl Pages for View<'_> {
 
     #[inline]
     fn expect(&self, id: PageId) {
-        self.pages.prefetch(id);
+        if self.ended.is_none() {
+            self.pages.prefetch(id);
+        }
     }
 
     #[inline]
     fn fetch(&self, id: PageId, bytes: Range<usize>) {
-        if let Entry::Resident(index) = self.pages.entry(id) {
+        if self.ended.is_none()
+            && let Entry::Resident(index) = self.pages.entry(id)
+        {
             let page = self.whole(index);
             prefetch_read(page.as_ptr());
             if let Some(last) = page.last() {

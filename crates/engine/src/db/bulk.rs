@@ -191,7 +191,7 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
     checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
 ) -> Result<u64> {
     block_on(async {
-        core.committer.loads.refuse_inside()?;
+        core.committer.check_call()?;
         let (mut section, _precedence) = loop {
             let precedence = core.commits.precedence().wait().await;
             let turn = core.commits.turn().acquire(1).await;

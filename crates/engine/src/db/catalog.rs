@@ -91,6 +91,7 @@ impl<S: Store> Catalog<S> {
     /// # Errors
     /// `NotFound`; the errors of reading the catalog.
     pub(super) async fn table(&self, name: &[u8]) -> Result<Tree> {
+        self.loader.store().check_process()?;
         if let Some(tree) = self.tables.known(name) {
             return Ok(tree);
         }

@@ -84,6 +84,7 @@ pub(super) fn close(db: &Db) -> Result<()> {
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
     let Db { core, owner, view, .. } = db;
+    owner.check_process()?;
     let _call = owner.closing().begin()?;
     let why = closed();
     core.commits.end(&why);

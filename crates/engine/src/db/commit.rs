@@ -136,12 +136,11 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
     }
 
     async fn commit_sized(self: &Arc<Self>, mut commit: Commit, size: Size) -> CommitResult<()> {
-        self.pages.commits.check_open()?;
+        self.check_call()?;
         if commit.ops.is_empty() {
             return Ok(());
         }
         commit.durability = self.waits.granted(commit.durability);
-        self.loads.refuse_inside()?;
         self.changes.add(commit.ops.iter().filter_map(|op| match op {
             Op::Put { tree, .. } | Op::Delete { tree, .. } => Some((*tree, 1)),
             _ => None,
@@ -163,6 +162,16 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         Ok(())
     }
 
+    /// Fails where no commit can be made: the database is closed, or belongs to the process that forked this one, or this
+    /// thread runs the entries of a bulk load.
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidCall` inside a load.
+    pub(super) fn check_call(&self) -> Result<()> {
+        self.pages.commits.check_open()?;
+        self.loads.refuse_inside()
+    }
+
     /// Fails when the key or value of a change is too large for the database.
     fn refuse_wrong_size(&self, op: &Op) -> Result<()> {
         check_key(self.page_bytes(), op.target().1)?;
@@ -175,7 +184,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
     /// Places a claim, which lapses after `limit`, for the next attempt of a transaction that has lost: see
     /// [`Precedence`](crate::transaction::precedence::Precedence).
     pub(super) async fn claim(&self, claimed: ClaimScope, limit: Duration) -> Result<Claim> {
-        self.loads.refuse_inside()?;
+        self.check_call()?;
         let mut unplaced = (self.pages.commits.precedence().wait().await, claimed);
         let (claim, since) = loop {
             match self.pages.commits.claim(unplaced.0, unplaced.1, limit) {

@@ -84,6 +84,7 @@ impl std::fmt::Debug for Completions {
 
 /// Returns the handle for the read completions of `db`; `None` where its disk has no descriptor to poll.
 pub(super) fn completions(db: &Db) -> Option<Completions> {
+    db.owner.check_process().ok()?;
     let reads = db.core.store.completions()?;
     Some(Completions { reads, closed: Arc::clone(db.owner.closed()) })
 }

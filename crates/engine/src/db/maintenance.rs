@@ -76,11 +76,10 @@ impl Db {
     /// # Errors
     /// `Poisoned` after a failure of the log.
     pub fn await_durable(&self) -> impl Future<Output = Result<()>> + Send + use<> {
-        let (db, position, open) = (self.clone(), self.core.commits.last().position, self.owner.check_open());
-        async move {
-            open?;
-            db.core.waits.durable(position).await
-        }
+        let db = self.clone();
+        // The position is behind a lock, which a forked process must not take.
+        let position = self.owner.check_open().map(|()| self.core.commits.last().position);
+        async move { db.core.waits.durable(position?).await }
     }
 
     /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
@@ -90,6 +89,7 @@ impl Db {
     /// # Errors
     /// `Io`, `NoSpace`: the database stays as it was. After a failed sync it is `Poisoned`.
     pub async fn checkpoint(&self) -> Result<()> {
+        self.owner.check_open()?;
         let db = self.clone();
         thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
     }
@@ -175,6 +175,7 @@ impl Db {
     /// # Errors
     /// Only an error that prevents the verification from continuing at all; damage is in the report.
     pub async fn verify(&self) -> Result<Verification> {
+        self.owner.check_open()?;
         let db = self.clone();
         thread::run("nofault-verify", move || verify::verify(&db)).await?
     }
@@ -188,6 +189,7 @@ impl Db {
     /// `AlreadyExists` when `folder` holds a database, `InvalidCall` when it lies in the folder of one, also through links; the
     /// errors of reading this database and of writing the copy.
     pub async fn backup(&self, folder: impl AsRef<Path>) -> Result<()> {
+        self.owner.check_open()?;
         let (db, folder) = (self.clone(), folder.as_ref().to_path_buf());
         thread::run("nofault-backup", move || backup::backup(&db, &folder)).await?
     }

@@ -67,7 +67,7 @@ pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
 /// # Errors
 /// As [`Table::delete_range`].
 pub(super) fn write_without(table: &Table, removed: &KeyRange) -> Result<u64> {
-    table.db.core.committer.loads.refuse_inside()?;
+    table.db.core.committer.check_call()?;
     let before = KeyRange { start: Vec::new(), end: Some(removed.start.clone()) };
     let after = removed.end.clone().map(|start| KeyRange { start, end: None });
     let present = if removed.start.is_empty() && after.is_none() { Present::Remove } else { Present::Replace };

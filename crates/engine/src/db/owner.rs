@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use nofault_io::disk::{Disk, DiskInfo};
+use nofault_io::process::Process;
 
 use self::stats_socket::{Counters, StatsSocket};
 use super::background_compaction::CompactionThread;
@@ -62,7 +63,7 @@ pub(super) struct Owner {
     access: Arc<DiskAccess>,
     closing: Closing,
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
-    process: u32,
+    process: Process,
     log: Arc<Log>,
     /// Whether the handle that was dropped last belongs to a thread, which may wait until the database is closed.
     last_may_wait: AtomicBool,
@@ -100,6 +101,11 @@ impl Deref for OwnerHandle {
 
 impl Drop for OwnerHandle {
     fn drop(&mut self) {
+        if !self.owner.process.is_here() {
+            // In a forked process nothing of the database is ever dropped: it is the parent's.
+            std::mem::forget(Arc::clone(&self.owner));
+            return;
+        }
         // Which of two handles dropped at the same moment is the last does not matter: both orders close the database.
         self.owner.last_may_wait.store(self.may_wait, Ordering::Relaxed);
     }
@@ -160,7 +166,7 @@ impl Owner {
         threads: Option<Threads>,
         (locks, access): (OpenLocks, Arc<DiskAccess>),
     ) -> Self {
-        let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), std::process::id());
+        let (threads, freeing, process) = (Mutex::new(threads), Mutex::default(), Process::current());
         let Upkeep { shrinker, repacker, trainer, table_order, expiry } = upkeep;
         let (locks, closing) = (Mutex::new(Some(locks)), Closing::default());
         let (last_may_wait, closed) = (AtomicBool::new(true), Arc::default());
@@ -246,12 +252,23 @@ impl Owner {
         &self.closing
     }
 
-    /// Fails when the database is being closed, or was.
+    /// Fails when the database is being closed, or was, and in a process that was forked from the one that opened it: there
+    /// before any lock is taken.
     ///
     /// # Errors
     /// `Closed`.
     pub(super) fn check_open(&self) -> Result<()> {
+        self.check_process()?;
         self.closing.check_open()
+    }
+
+    /// Fails in a process that was forked from the one that opened the database. For the calls that are still answered
+    /// when it is closed.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(super) fn check_process(&self) -> Result<()> {
+        Error::unless_here(self.process)
     }
 
     /// Ends the threads, after a last checkpoint, and everything else that uses the files; then lets other processes open
@@ -377,7 +394,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let locks = self.locks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if self.process != std::process::id() {
+        if !self.process.is_here() {
             // The threads do not exist in a forked child, and giving the lock back would take it from the parent.
             std::mem::forget((threads, locks));
             return;

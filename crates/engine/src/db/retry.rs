@@ -102,6 +102,7 @@ impl Drop for Run {
 /// `error`, when it is no conflict; the error of the log.
 pub(super) async fn after_conflict(db: &Db, error: Error) -> Result<()> {
     let Some(position) = error.conflict_position() else { return Err(error) };
+    db.owner.check_process()?;
     // An error of another database may name a position that the log of this one never reaches.
     let position = LogPosition(position).min(db.core.commits.last().position);
     db.core.waits.durable(position).await

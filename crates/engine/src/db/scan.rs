@@ -242,6 +242,7 @@ impl<S: Store> Scan<S> {
     /// Waits until the next entry can be returned. When there is none afterwards, the range has ended. A scan that
     /// fails returns the error once, and is at its end from then on.
     pub(crate) async fn make_ready(&mut self) -> Result<()> {
+        self.reader.loader.store().check_process()?;
         let ready = self.find().await;
         if ready.is_err() {
             self.rest = None;
@@ -544,6 +545,11 @@ impl<S: Store> Scan<S> {
 
 impl<S: Store> Drop for Scan<S> {
     fn drop(&mut self) {
+        if self.reader.loader.store().check_process().is_err() {
+            // Its memory is not there.
+            std::mem::forget(self.range_scan.take());
+            return;
+        }
         if self.uncounted > 0 {
             self.count_leaves();
         }

@@ -31,7 +31,7 @@ use crate::wal::LogStats;
 /// assert!(stats.log.records_durable > 0);
 /// # Ok::<(), nofault::error::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Counters of the buffer pool.
@@ -114,8 +114,11 @@ pub struct Histograms {
     pub frame_wait_ns: Histogram,
 }
 
-/// Collects counters and sizes of `db`.
+/// Collects counters and sizes of `db`. All are zero in a process that was forked from the one that opened it.
 pub(super) fn stats(db: &Db) -> Stats {
+    if db.owner.check_process().is_err() {
+        return Stats::default();
+    }
     let log = db.core.log.stats();
     let (pool, memory) = (db.core.store.stats(), db.owner.memory);
     let memory_bytes = pool.memory_bytes + memory.spent_bytes;

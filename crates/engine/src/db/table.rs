@@ -479,7 +479,7 @@ impl Table {
         self.db.owner.refuse_read_only()?;
         let make_durable = |filled| merged_load::make_durable(self, filled);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
-        core.committer.loads.refuse_inside()?;
+        core.committer.check_call()?;
         if !block_on(bulk::is_empty(core, self.tree)).map_err(|error| core.tables.explain(self.tree, NEWEST, error))? {
             return merged_load::load(self, entries, &expires);
         }

@@ -301,14 +301,15 @@ impl Tail {
     /// not released is kept, also after a crash, if a tail goes on there soon after the database was opened. Closing the database
     /// shortens the log, and keeps only its end for a tail to go on there: the segment of the last commits, and the one before.
     pub fn release(&self, position: &Position) {
-        if position.file_id == self.position.file_id && position.commit <= self.position.commit {
+        let is_here = self.db.owner.check_process().is_ok();
+        if is_here && position.file_id == self.position.file_id && position.commit <= self.position.commit {
             self.hold.advance(position.anchor.position);
         }
     }
 
     /// Returns the bytes of log that are kept for this tail.
     pub fn kept_bytes(&self) -> u64 {
-        self.hold.bytes()
+        self.db.owner.check_process().map_or(0, |()| self.hold.bytes())
     }
 
     /// Waits for the next commit to be durable, and returns it. Dropping the future loses no event. Where a task calls it, the log is
@@ -318,6 +319,7 @@ impl Tail {
     /// `TailTooOld` when the log is not there any more: begin with a snapshot. `Poisoned` after a failure of the log, when all durable
     /// commits were returned. `Closed` after [`Db::close`]: a position goes on after the next opening. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<TailEvent> {
+        self.db.owner.check_process()?;
         loop {
             // A call whose future was dropped may have started the thread.
             if let Some(event) = self.try_next() {

@@ -170,7 +170,9 @@ impl UnfinishedDb {
 
 impl Drop for UnfinishedFiles {
     fn drop(&mut self) {
-        if self.is_finished {
+        // In a forked process they are the parent's, which may finish them.
+        let is_forked = self.db.as_ref().is_some_and(|db| db.owner.check_process().is_err());
+        if self.is_finished || is_forked {
             return;
         }
         let (db, directory) = (self.db.take(), Arc::clone(&self.directory));

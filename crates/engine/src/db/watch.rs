@@ -194,6 +194,7 @@ impl Db {
 
 impl Watch {
     async fn begin(db: &Db, table: Option<TableId>, prefix: &[u8]) -> Result<Self> {
+        db.owner.check_process()?;
         db.core.commits.check_poison()?;
         db.core.log.check()?;
         let queue = db.core.commits.watch(table);
@@ -223,6 +224,7 @@ impl Watch {
     /// return `None`. A commit that became visible in the moment of the failure may not have been reported: a snapshot
     /// shows it.
     pub async fn next(&mut self) -> Result<Option<WatchEvent>> {
+        self.db.owner.check_process()?;
         loop {
             let mut budget = Budget::new();
             while !budget.is_spent() {
@@ -249,6 +251,7 @@ impl Watch {
     /// # Errors
     /// As [`Watch::next`].
     pub fn try_next(&mut self) -> Result<Option<WatchEvent>> {
+        self.db.owner.check_process()?;
         loop {
             if self.reading.is_none() {
                 let Some(watched) = self.queue.take().filter(|_| !self.is_over) else { return Ok(None) };

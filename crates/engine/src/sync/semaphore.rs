@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use nofault_io::process::Process;
+
 use super::wakers::{poll_guarded, wake_all};
 
 /// A fair asynchronous semaphore.
@@ -17,6 +19,8 @@ use super::wakers::{poll_guarded, wake_all};
 pub(crate) struct Semaphore {
     state: Mutex<State>,
     permits: usize,
+    /// The process of the waiters: in a forked child none of them is there to give the lock back.
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -46,13 +50,18 @@ impl Semaphore {
     /// Creates a semaphore with this many permits.
     pub(crate) fn new(permits: usize) -> Arc<Self> {
         let state = State { free: permits, waiting: VecDeque::new(), next_ticket: 0 };
-        Arc::new(Self { state: Mutex::new(state), permits })
+        Arc::new(Self { state: Mutex::new(state), permits, process: Process::current() })
     }
 
     /// Returns whether the lock is held, in a test with a single thread.
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
         self.state.try_lock().is_err()
+    }
+
+    /// Returns whether this is the process of the waiters, and no forked child of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process.is_here()
     }
 
     /// Returns the number of the semaphore's permits, free or not.
@@ -151,6 +160,9 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        if !self.semaphore.is_here() {
+            return;
+        }
         self.semaphore.give_back(self.count);
     }
 }
@@ -188,7 +200,7 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
+        let Some(ticket) = self.ticket.filter(|_| self.semaphore.is_here()) else { return };
         let mut state = self.semaphore.lock();
         let Some(at) = state.waiting.iter().position(|waiter| waiter.ticket == ticket) else { return };
         if state.waiting[at].granted {

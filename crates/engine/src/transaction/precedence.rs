@@ -255,6 +255,9 @@ impl Precedence {
 
     /// Ends a claim, if it still stands.
     pub(crate) fn end(&self, own: ClaimId) {
+        if !self.semaphore.is_here() {
+            return;
+        }
         let mut state = self.lock();
         let ended =
             if state.placed.as_ref().is_some_and(|placed| placed.id == own) { state.placed.take() } else { None };

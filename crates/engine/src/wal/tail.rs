@@ -282,6 +282,9 @@ impl LogHold {
 
 impl Drop for LogHold {
     fn drop(&mut self) {
+        if !self.core.process.is_here() {
+            return;
+        }
         let mut state = self.core.lock();
         let waker = state.holds.remove(self.id);
         self.note_freed(state);

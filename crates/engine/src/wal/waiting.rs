@@ -476,7 +476,7 @@ impl pages::Ticket for LogTicket {
 
 impl Drop for LogTicket {
     fn drop(&mut self) {
-        if self.is_durable() {
+        if !self.core.process.is_here() || self.is_durable() {
             return;
         }
         let mut state = self.core.lock();

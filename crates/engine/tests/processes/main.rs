@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
+mod forked;
 mod kept;
 mod kill;
 mod limits;

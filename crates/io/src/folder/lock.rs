@@ -22,6 +22,7 @@ use super::readers::WatchedFile;
 use crate::disk::{FileLock, ReaderWatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
+use crate::process::Process;
 
 /// Attempts to open and lock a file that was replaced while it was being locked.
 const REPLACED_MAX: usize = 16;
@@ -48,7 +49,7 @@ pub(super) struct LockedFile {
     how: How,
     is_for_writing: bool,
     /// The process that took the lock.
-    owner: u32,
+    owner: Process,
     id: (u64, u64),
     folder: File,
     path: PathBuf,
@@ -90,7 +91,7 @@ impl LockedFile {
             let id = (stat.st_dev, stat.st_ino);
             let is_for_writing = !folder.is_read_only;
             let folder = folder.descriptor.try_clone().map_err(|error| failed(&error))?;
-            let lock = Self { file, how, is_for_writing, owner: std::process::id(), id, folder, path: path.clone() };
+            let lock = Self { file, how, is_for_writing, owner: Process::current(), id, folder, path: path.clone() };
             if lock.check(name).is_ok() {
                 return Ok(lock);
             }
@@ -131,7 +132,7 @@ impl Drop for LockedFile {
     /// now has the same open file until it runs its own program, and would keep the lock. A child that drops its copy does not
     /// unlock the file, because the lock belongs to the process that took it.
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner.is_here() {
             // Neither can fail for a file that is open and locked; closing it is the second try.
             let _ = match self.how {
                 How::Description => set_description_lock(&self.file, libc::F_UNLCK, ByteRange::WHOLE),
@@ -168,7 +169,7 @@ pub struct FolderLock {
     /// The open file to which the kernel ties the lock.
     file: File,
     /// The process that took the lock.
-    owner: u32,
+    owner: Process,
 }
 
 impl FolderLock {
@@ -195,7 +196,7 @@ impl FolderLock {
             matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
         };
         written.or_else(|error| if full(&error) { Ok(()) } else { Err(failed(&error)) })?;
-        Ok(Self { file, owner: std::process::id() })
+        Ok(Self { file, owner: Process::current() })
     }
 }
 
@@ -204,7 +205,7 @@ impl FileLock for FolderLock {}
 impl Drop for FolderLock {
     /// Releases the lock only in the process that took it, as for a locked file.
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner.is_here() {
             // Cannot fail for a file that is open and locked; closing it is the second try.
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }
@@ -346,14 +347,14 @@ mod tests {
             file: held.file.try_clone().unwrap(),
             how: held.how,
             is_for_writing: true,
-            owner: held.owner ^ 1,
+            owner: Process::another(),
             id: held.id,
             folder: held.folder.try_clone().unwrap(),
             path: held.path.clone(),
         });
         assert_eq!(folder.lock("data", "lock").unwrap_err().kind(), ErrorKind::Busy);
         let named = folder.lock_by_name("lock").unwrap();
-        drop(FolderLock { file: named.file.try_clone().unwrap(), owner: named.owner ^ 1 });
+        drop(FolderLock { file: named.file.try_clone().unwrap(), owner: Process::another() });
         assert_eq!(folder.lock_by_name("lock").unwrap_err().kind(), ErrorKind::Busy);
     }
 }

@@ -26,6 +26,7 @@ use super::byte_locks::{ByteRange, conflicts, set_description_lock};
 use crate::disk::{READER_NUMBERS, READER_RECORD_BYTES, ReaderUse, ReaderWatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
+use crate::process::Process;
 
 /// Returns the bytes whose locks register these numbers.
 ///
@@ -54,7 +55,7 @@ pub struct ReaderLocks {
     folder: File,
     path: PathBuf,
     /// The process that registered. A forked child has the same open files, and must not end the registrations.
-    owner: u32,
+    owner: Process,
 }
 
 impl Folder {
@@ -72,7 +73,7 @@ impl Folder {
             opened => Some(Record::of(opened?, &record_path)?).filter(|_| stat.st_nlink == 1),
         };
         let folder = self.descriptor.try_clone().map_err(|error| Error::from_io("register", &error).at(&path))?;
-        Ok(ReaderLocks { data, id: (stat.st_dev, stat.st_ino), record, folder, path, owner: std::process::id() })
+        Ok(ReaderLocks { data, id: (stat.st_dev, stat.st_ino), record, folder, path, owner: Process::current() })
     }
 }
 
@@ -146,7 +147,7 @@ impl ReaderLocks {
 
 impl Drop for ReaderLocks {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner.is_here() {
             // Before the file is closed: a child that is being started has it open, too.
             let _ = set_description_lock(&self.data, libc::F_UNLCK, ByteRange::WHOLE);
         }

@@ -27,6 +27,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result, limit};
 use crate::file::DiskFile;
+use crate::process::Process;
 use crate::transfer::{Piece, Step, Transfer, perform};
 
 /// Most bytes of one registered buffer (the kernel's limit): longer regions are registered in pieces.
@@ -40,7 +41,10 @@ const ENTER_GETEVENTS: u32 = 1;
 
 /// The queue of one ring.
 pub struct UringQueue {
-    ring: IoUring,
+    /// Dropped by hand: not in a forked child, which has the descriptor of the ring, and not its memory.
+    ring: ManuallyDrop<IoUring>,
+    /// The process that has the ring.
+    process: Process,
     file: Arc<DiskFile>,
     /// Whether completions are only delivered when the owner's thread enters the kernel (DEFER_TASKRUN).
     deferred: bool,
@@ -80,7 +84,8 @@ impl UringQueue {
     ) -> Self {
         let deferred = ring.params().is_setup_single_issuer();
         let mut queue = Self {
-            ring,
+            ring: ManuallyDrop::new(ring),
+            process: Process::current(),
             file,
             deferred,
             file_registered: false,
@@ -412,9 +417,20 @@ impl Queue for UringQueue {
 }
 
 impl Drop for UringQueue {
+    /// Does nothing in a forked child: what it did to the ring would happen to its parent's.
+    fn drop(&mut self) {
+        if self.process.is_here() {
+            self.end();
+            // SAFETY: the ring is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.ring) };
+        }
+    }
+}
+
+impl UringQueue {
     /// Cancels the operations that the kernel holds and waits for them, so that the memory can be freed. Operations
     /// that a device has begun cannot be cancelled: this takes as long as the device does.
-    fn drop(&mut self) {
+    fn end(&mut self) {
         self.backlog.clear();
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(NO_SLOT);
         let (mut cancel_unsent, mut refusals) = (true, 0);

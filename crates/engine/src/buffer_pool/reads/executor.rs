@@ -3,11 +3,15 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use nofault_io::process::Process;
+
 use super::completion_demand::CompletionDemand;
 use super::dispatcher::Dispatcher;
 
 /// The right of an executor to take completions itself. While such a right exists, the completion thread is idle.
 pub(crate) struct ReadCompletions {
+    /// The process that has the queue.
+    process: Process,
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,
     ready_fd: OwnedFd,
@@ -16,14 +20,16 @@ pub(crate) struct ReadCompletions {
 impl ReadCompletions {
     /// Creates the right of an executor; `None` when the queue has no descriptor that the executor could poll.
     pub(super) fn new(demand: &Arc<CompletionDemand>, dispatcher: &Arc<Dispatcher>) -> Option<Self> {
-        let ready_fd = demand.ready_fd()?;
+        let (process, ready_fd) = (Process::current(), demand.ready_fd()?);
         demand.begin_executor();
-        Some(Self { demand: Arc::clone(demand), dispatcher: Arc::clone(dispatcher), ready_fd })
+        Some(Self { process, demand: Arc::clone(demand), dispatcher: Arc::clone(dispatcher), ready_fd })
     }
 
     /// Takes completions and submits queued reads, unless another thread is doing so.
     pub(crate) fn take(&self) {
-        self.dispatcher.take();
+        if self.process.is_here() {
+            self.dispatcher.take();
+        }
     }
 }
 
@@ -35,6 +41,8 @@ impl AsFd for ReadCompletions {
 
 impl Drop for ReadCompletions {
     fn drop(&mut self) {
-        self.demand.end_executor();
+        if self.process.is_here() {
+            self.demand.end_executor();
+        }
     }
 }

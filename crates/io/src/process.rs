@@ -1,0 +1,137 @@
+//! Tells a process from its forked children, at the price of one load of memory.
+//!
+//! A forked child has the objects of its parent, but not its threads, not its rings, and no buffers that a device may be
+//! writing to. So each object that relies on one of them remembers the process that made it.
+//!
+//! Kept true by: the number lies in a page that the kernel empties in a forked child (`MADV_WIPEONFORK`), whichever system
+//! call forks; where the kernel does not, the C library does at its `fork`. A child that makes objects itself takes the next
+//! number, which none of its ancestors has had.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A process, distinct from the process it was forked from and from its forked children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process(u32);
+
+/// The number of this process where the kernel empties no page.
+static IN_ORDINARY_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+impl Process {
+    /// Returns the calling process. The first call makes a mapping of one page.
+    pub fn current() -> Self {
+        /// The number of the last process in this line of ancestors: a child begins with its parent's.
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = number();
+        loop {
+            match number.load(Ordering::Relaxed) {
+                0 => {}
+                here => return Self(here),
+            }
+            let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            // Another thread may be faster: then its number counts.
+            let _ = number.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether this is the calling process. Costs a load or two, without a system call.
+    #[inline]
+    pub fn is_here(self) -> bool {
+        number().load(Ordering::Relaxed) == self.0
+    }
+
+    /// Returns a process that has never been, for tests of objects in a forked child.
+    #[cfg(test)]
+    pub(crate) fn another() -> Self {
+        Self(u32::MAX)
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self::current()
+    }
+}
+
+/// Returns the place of this process's number: zero in a forked child.
+#[inline]
+fn number() -> &'static AtomicU32 {
+    static NUMBER: OnceLock<&'static AtomicU32> = OnceLock::new();
+    NUMBER.get_or_init(|| emptied_page().unwrap_or_else(emptied_by_the_library))
+}
+
+/// Maps the page that the kernel empties in a forked child; `None` where it does not.
+fn emptied_page() -> Option<&'static AtomicU32> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    if cfg!(miri) {
+        return None;
+    }
+    let len_bytes = rustix::param::page_size();
+    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists. The advice changes nothing
+    // in this process.
+    unsafe {
+        let page =
+            mmap_anonymous(std::ptr::null_mut(), len_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+                .ok()?;
+        if madvise(page, len_bytes, Advice::LinuxWipeOnFork).is_err() {
+            let _ = munmap(page, len_bytes);
+            return None;
+        }
+        // SAFETY: mapped, aligned, of zeroes, and never unmapped.
+        Some(&*page.cast::<AtomicU32>())
+    }
+}
+
+/// Has the C library empty a number in ordinary memory at each fork. A program that forks by the bare system call is not
+/// noticed then.
+fn emptied_by_the_library() -> &'static AtomicU32 {
+    extern "C" fn in_the_child() {
+        IN_ORDINARY_MEMORY.store(0, Ordering::Relaxed);
+    }
+    if !cfg!(miri) {
+        // SAFETY: the function may be called in a forked child at any point: it stores a number.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+    }
+    &IN_ORDINARY_MEMORY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns whether `holds` holds in a forked child.
+    fn in_a_child(holds: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls nothing but `holds`, which allocates nothing and takes no lock, and `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: ends this process without running anything of it.
+            unsafe { libc::_exit(i32::from(!holds())) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` outlives the call, and `child` is a child of this process.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status == 0
+    }
+
+    #[test]
+    fn a_forked_child_is_another_process_and_so_is_its_own_child() {
+        let parent = Process::current();
+        assert!(parent.is_here() && parent == Process::current());
+        assert!(in_a_child(|| {
+            let before = parent.is_here();
+            let child = Process::current();
+            let grandchild = || !parent.is_here() && !child.is_here() && Process::current().is_here();
+            !before && child.is_here() && !parent.is_here() && in_a_child(grandchild)
+        }));
+        assert!(parent.is_here(), "the parent is the same as before");
+    }
+
+    #[test]
+    fn without_such_a_page_the_library_tells_the_child() {
+        let number = emptied_by_the_library();
+        number.store(7, Ordering::Relaxed);
+        assert!(in_a_child(|| number.load(Ordering::Relaxed) == 0));
+        assert_eq!(number.load(Ordering::Relaxed), 7);
+    }
+}
