@@ -36,6 +36,9 @@ pub enum Error {
     /// A call that makes no sense: a table that was not named at opening, a value that cannot be encoded.
     #[error("{0}")]
     InvalidCall(String),
+    /// A snapshot, or a node, is of another group. Nothing of it was taken.
+    #[error("{0}")]
+    Foreign(String),
     /// The group is open already: tasks of openraft may have it for a moment after `Raft::shutdown`. Open it again a little later.
     #[error("{0}")]
     Busy(String),

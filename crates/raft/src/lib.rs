@@ -95,7 +95,8 @@
 //!   (`tests/power_cuts.rs` cuts the power at each step).
 //! - A leader that restarts leads again only after an election: its state may lack entries whose clients have received an answer.
 //! - No call blocks the executor. `append` returns when readers see the entries, without the disk.
-//! - A snapshot that is damaged, that shows more than the database has, or that the log does not follow, is never offered and never installed.
+//! - A snapshot that is damaged, that is not the one that the database names, or that the log does not follow, is never offered; one that is damaged,
+//!   or of another group than the one whose [id](StateTables::name_group) the state has, is never installed.
 //!
 //! Types of requests, nodes and ids are written by [postcard](https://docs.rs/postcard): their fields may not be skipped, flattened or
 //! untagged, and a change of a type is a change of the format. The futures of snapshots need a tokio runtime.
@@ -107,6 +108,7 @@
 
 mod codec;
 mod error;
+mod identity;
 mod log_store;
 mod snapshot_file;
 mod snapshot_format;
@@ -120,6 +122,7 @@ use nofault::Db;
 use openraft::{Entry, RaftTypeConfig};
 
 pub use crate::error::{Error, Result};
+pub use crate::identity::GroupId;
 pub use crate::log_store::LogStore;
 pub use crate::snapshot_file::SnapshotFile;
 pub use crate::state::{StateReader, StateTables, StateView};
@@ -133,7 +136,8 @@ pub use crate::state_machine::{Application, SnapshotBuilder, StateMachine};
 /// dropped. Opening a group at the same time with another folder is not noticed, and damages it.
 ///
 /// # Errors
-/// `Busy` while the group is open, for a moment after `Raft::shutdown` as well. `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds other rows under these names. `File`
+/// `Busy` while the group is open, for a moment after `Raft::shutdown` as well. `Foreign` when the folder has a snapshot of another group: nothing is
+/// removed from it. `InvalidCall` for a group or a table without a name, or with a slash in it. `Damaged` when the database holds other rows under these names. `File`
 /// when the folder cannot be used. Otherwise as [`Db::open_or_create_table`].
 pub async fn open<C, A>(
     db: &Db,

@@ -4,6 +4,7 @@
 //! | frame | content |
 //! |---|---|
 //! | `Meta` | the metadata of openraft, encoded; the first frame |
+//! | `Group` | the id of the group, 16 bytes; the second frame, absent while the group has no id, and in files of earlier versions |
 //! | `Table` | the name of the table whose rows follow |
 //! | `Rows` | rows in the order of their keys: length of the key and of the value (`u32`), key, value |
 //! | `End` | the number of rows in all tables (`u64`); the last frame |
@@ -15,6 +16,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Error, Result};
+use crate::identity::GroupId;
 
 /// The first bytes of a snapshot, and the version of its format.
 const MAGIC: &[u8; 16] = b"nofault-raft 1\r\n";
@@ -27,6 +29,7 @@ const META: u8 = 1;
 const TABLE: u8 = 2;
 const ROWS: u8 = 3;
 const END: u8 = 4;
+const GROUP: u8 = 5;
 
 fn checksum(kind: u8, content: &[u8]) -> u64 {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
@@ -54,6 +57,11 @@ impl<W: AsyncWrite + Unpin> SnapshotWriter<W> {
         let mut writer = Self { to, rows: Vec::new(), count: 0 };
         writer.frame(META, meta).await?;
         Ok(writer)
+    }
+
+    /// Says which group the snapshot is of. Follows the metadata.
+    pub(crate) async fn group(&mut self, id: GroupId) -> Result<()> {
+        self.frame(GROUP, &id.to_bytes()).await
     }
 
     /// Begins a table.
@@ -111,6 +119,8 @@ impl<W: AsyncWrite + Unpin> SnapshotWriter<W> {
 pub(crate) enum Part {
     /// Metadata, encoded.
     Meta(Vec<u8>),
+    /// The id of the group.
+    Group(GroupId),
     /// The beginning of a table, by its name.
     Table(String),
     /// Rows of that table.
@@ -125,6 +135,7 @@ pub(crate) struct SnapshotReader<R> {
     left: u64,
     rows: u64,
     has_begun: bool,
+    has_group: bool,
     has_table: bool,
 }
 
@@ -137,7 +148,7 @@ impl<R: AsyncRead + Unpin> SnapshotReader<R> {
             return Err(damaged("it does not begin as a snapshot of this version does"));
         }
         let left = len.saturating_sub(MAGIC.len() as u64);
-        Ok(Self { from, left, rows: 0, has_begun: false, has_table: false })
+        Ok(Self { from, left, rows: 0, has_begun: false, has_group: false, has_table: false })
     }
 
     /// Returns the next part; `None` behind the last one, when the snapshot is known to be complete.
@@ -148,6 +159,11 @@ impl<R: AsyncRead + Unpin> SnapshotReader<R> {
         }
         match kind {
             META => Ok(Some(Part::Meta(content))),
+            GROUP if !self.has_group && !self.has_table => {
+                self.has_group = true;
+                let id = content.try_into().map_err(|_| damaged("the id of its group does not have 16 bytes"))?;
+                Ok(Some(Part::Group(GroupId::from_bytes(id))))
+            }
             TABLE => {
                 self.has_table = true;
                 let name = String::from_utf8(content).map_err(|_| damaged("the name of a table is not UTF-8"))?;
@@ -205,6 +221,7 @@ mod tests {
     async fn written() -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = SnapshotWriter::begin(&mut bytes, b"meta").await.unwrap();
+        writer.group(GroupId::from_bytes([7; 16])).await.unwrap();
         writer.table("empty").await.unwrap();
         writer.table("t").await.unwrap();
         for row in 0..40u8 {
@@ -227,14 +244,15 @@ mod tests {
     async fn a_snapshot_is_read_as_it_was_written() {
         let parts = read(&written().await).await.unwrap();
         assert_eq!(parts[0], Part::Meta(b"meta".to_vec()));
-        assert_eq!(parts[1..3], [Part::Table("empty".into()), Part::Table("t".into())]);
-        let rows = parts[3..].iter().flat_map(|part| match part {
+        let tables = [Part::Table("empty".into()), Part::Table("t".into())];
+        assert_eq!((&parts[1], &parts[2..4]), (&Part::Group(GroupId::from_bytes([7; 16])), &tables[..]));
+        let rows = parts[4..].iter().flat_map(|part| match part {
             Part::Rows(rows) => rows.clone(),
             other => panic!("{other:?}"),
         });
         let expected = (0..40u8).map(|row| (vec![row], vec![row; usize::from(row) * 200]));
         assert!(rows.eq(expected));
-        assert!(parts.len() > 4, "rows in more than one frame");
+        assert!(parts.len() > 5, "rows in more than one frame");
     }
 
     #[tokio::test]

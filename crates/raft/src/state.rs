@@ -6,14 +6,26 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use nofault::{Db, ErrorKind, Snapshot, Table};
+use nofault::{Db, ErrorKind, Snapshot, Table, Transaction};
 
+use crate::codec::{decode, encode};
 use crate::error::{Error, Result};
+use crate::identity::GroupId;
+
+/// The row with the id of the group.
+pub(crate) const GROUP: &str = "group";
+
+/// Decodes the id of a group from its row.
+pub(crate) fn group_id(table: &str, row: Option<&[u8]>) -> Result<Option<GroupId>> {
+    row.map(|row| decode(row, format_args!("{GROUP} of {table}"))).transpose()
+}
 
 /// The tables of the replicated state, by the names that were given to [`open`](crate::open).
 #[derive(Debug, Clone)]
 pub struct StateTables {
     pub(crate) generation: u64,
+    /// The table with the id of the group.
+    meta: Table,
     tables: Arc<[(String, Table)]>,
 }
 
@@ -28,19 +40,36 @@ impl StateTables {
         found.map(|(_, table)| table).ok_or_else(missing)
     }
 
+    /// Gives the group this id if it has none, and returns the id that it has. To be called from
+    /// [`Application::apply`](crate::Application::apply), for a request that the leader makes when
+    /// [`StateReader::group_id`] finds none: so all nodes have the same id, also when several are proposed at a time.
+    ///
+    /// From then on each snapshot carries the id, and a snapshot of another group, or one without an id, is not installed. Before that, a
+    /// snapshot that another node sends is told from one of another group by nothing.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`] and [`Transaction::put`].
+    pub async fn name_group(&self, change: &Transaction, id: GroupId) -> Result<GroupId> {
+        if let Some(named) = group_id(self.meta.name(), change.get(&self.meta, GROUP).await?.as_deref())? {
+            return Ok(named);
+        }
+        change.put(&self.meta, GROUP, encode(&id)?)?;
+        Ok(id)
+    }
+
     /// Returns the tables with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Table)> {
         self.tables.iter().map(|(name, table)| (name.as_str(), table))
     }
 
     /// Opens the tables of a generation, and creates those that are missing.
-    pub(crate) async fn open(db: &Db, group: &str, generation: u64, names: &[String]) -> Result<Self> {
+    pub(crate) async fn open(meta: &Table, group: &str, generation: u64, names: &[String]) -> Result<Self> {
         let mut tables = Vec::new();
         for name in names {
-            let table = db.open_or_create_table(&name_of(group, generation, name)).await?;
+            let table = meta.db().open_or_create_table(&name_of(group, generation, name)).await?;
             tables.push((name.clone(), table));
         }
-        Ok(Self { generation, tables: tables.into() })
+        Ok(Self { generation, meta: meta.clone(), tables: tables.into() })
     }
 
     /// Drops all tables of other generations of this group.
@@ -85,6 +114,14 @@ impl StateReader {
         StateView { snapshot: self.db.snapshot(), tables: tables.clone() }
     }
 
+    /// Returns the id of the group, if an entry has [given](StateTables::name_group) it one.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn group_id(&self) -> Result<Option<GroupId>> {
+        self.view().group_id().await
+    }
+
     /// Makes these the tables of the state, and returns those before.
     pub(crate) fn replace(&self, tables: StateTables) -> StateTables {
         std::mem::replace(&mut *self.tables.write().unwrap_or_else(PoisonError::into_inner), tables)
@@ -109,6 +146,11 @@ impl StateView {
     /// The snapshot in which the tables are read.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    pub(crate) async fn group_id(&self) -> Result<Option<GroupId>> {
+        let meta = &self.tables.meta;
+        group_id(meta.name(), self.snapshot.get(meta, GROUP).await?.as_deref())
     }
 
     /// Returns the value of a key.

@@ -3,7 +3,6 @@
 //! Applying is a deferred commit of the changes together with the log id: after a power cut both are as of one entry. The entries behind it are in the log, since
 //! their removal is a later commit, and are applied again. Only installing a snapshot waits for the disk: its sender counts on it.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
@@ -18,10 +17,11 @@ use tokio::sync::watch;
 
 use crate::codec::{decode, encode};
 use crate::error::{Error, Result, StorageResult};
+use crate::identity::{GroupId, random};
 use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_format::{Part, SnapshotWriter};
 use crate::snapshots::{Meta, Snapshots, lock, read_meta};
-use crate::state::{StateReader, StateTables, StateView};
+use crate::state::{GROUP, StateReader, StateTables, StateView};
 
 const APPLIED: &str = "applied";
 
@@ -144,8 +144,8 @@ where
         let lock = lock(&folder).await?;
         let applied = Shared::<C>::decode_applied(&meta, meta.get(APPLIED).await?.as_deref())?;
         StateTables::drop_others(&db, group, applied.generation).await?;
-        let tables = StateTables::open(&db, group, applied.generation, &names).await?;
-        let snapshots = Snapshots::open(folder, lock, applied.last_applied.as_ref()).await?;
+        let tables = StateTables::open(&meta, group, applied.generation, &names).await?;
+        let snapshots = Snapshots::open(folder, lock, meta.clone()).await?;
         let reader = StateReader { db: db.clone(), tables: Arc::new(RwLock::new(tables.clone())) };
         let shared = Shared { snapshots, db, group: group.into(), names, meta, reader };
         let told = watch::Sender::new(applied.last_applied.clone());
@@ -211,35 +211,62 @@ where
         let (shared, generation) = (self.shared.clone(), self.applied.generation + 1);
         // Of an installation that failed before.
         StateTables::drop_others(&shared.db, &shared.group, self.applied.generation).await?;
-        let tables = StateTables::open(&shared.db, &shared.group, generation, &shared.names).await?;
-        load::<C>(&shared.db, &mut file, meta, &tables).await?;
+        let tables = StateTables::open(&shared.meta, &shared.group, generation, &shared.names).await?;
+        let own_group = shared.reader.group_id().await?;
+        let group = load::<C>(&shared.db, &mut file, meta, own_group, &tables).await?;
         // A full disk shows here, while the older snapshot is still right.
         let mut file = shared.snapshots.keep_received(file).await?;
         let (last_applied, membership) = (meta.last_log_id.clone(), meta.last_membership.clone());
         let applied = AppliedState { generation, last_applied, membership };
-        let mut batch = Batch::new();
-        batch.put(&shared.meta, APPLIED, encode(&applied)?);
-        shared.db.write(batch, Durability::Deferred).await?;
-        shared.db.await_durable().await?;
-        self.has_committed(applied);
-        self.tables = tables.clone();
-        drop(shared.reader.replace(tables));
-        shared.snapshots.complete_received(&mut file, meta).await?;
+        let mut changes = Batch::new();
+        changes.put(&shared.meta, APPLIED, encode(&applied)?);
+        if let Some(group) = group {
+            changes.put(&shared.meta, GROUP, encode(&group)?);
+        }
+        let committed = || {
+            self.has_committed(applied);
+            self.tables = tables.clone();
+            drop(shared.reader.replace(tables));
+        };
+        shared.snapshots.complete_received(&mut file, meta, changes, committed).await?;
         StateTables::drop_others(&shared.db, &shared.group, generation).await
     }
 }
 
-/// Fills tables with the rows of a snapshot. Nothing refers to the tables yet.
-async fn load<C: RaftTypeConfig>(db: &Db, file: &mut SnapshotFile, meta: &Meta<C>, tables: &StateTables) -> Result<()> {
+/// Fills tables with the rows of a snapshot, and returns the id of its group. Nothing refers to the tables yet.
+///
+/// # Errors
+/// `Foreign`, before any row is written, for a snapshot without the id that the group has: a later state of the group would have it.
+async fn load<C: RaftTypeConfig>(
+    db: &Db,
+    file: &mut SnapshotFile,
+    meta: &Meta<C>,
+    own_group: Option<GroupId>,
+    tables: &StateTables,
+) -> Result<Option<GroupId>> {
     let (own_meta, mut reader) = read_meta::<C>(file).await?;
     if own_meta != *meta {
         let what = format!("the bytes of a snapshot are of {own_meta}, and were sent as {meta}");
         return Err(Error::Damaged(what));
     }
+    let mut next = reader.next().await?;
+    let group = match next {
+        Some(Part::Group(group)) => {
+            next = reader.next().await?;
+            Some(group)
+        }
+        _ => None,
+    };
+    if let Some(own) = own_group.filter(|own| group != Some(*own)) {
+        let group = group.map_or_else(|| "a group without an id".into(), |group| format!("group {group}"));
+        return Err(Error::Foreign(format!("snapshot {} is of {group}, and not of group {own}", meta.snapshot_id)));
+    }
     let (mut table, mut batch, mut bytes) = (None, Batch::new(), 0);
-    while let Some(part) = reader.next().await? {
+    while let Some(part) = next {
         match part {
-            Part::Meta(_) => return Err(Error::Damaged("a snapshot has its metadata twice".into())),
+            Part::Meta(_) | Part::Group(_) => {
+                return Err(Error::Damaged("a snapshot has its metadata twice".into()));
+            }
             Part::Table(name) => table = Some(tables.table(&name)?),
             Part::Rows(rows) => {
                 for (key, value) in rows {
@@ -255,8 +282,10 @@ async fn load<C: RaftTypeConfig>(db: &Db, file: &mut SnapshotFile, meta: &Meta<C
                 }
             }
         }
+        next = reader.next().await?;
     }
-    Ok(db.write(batch, Durability::Deferred).await?)
+    db.write(batch, Durability::Deferred).await?;
+    Ok(group)
 }
 
 impl<C, A> RaftStateMachine<C> for StateMachine<C, A>
@@ -344,6 +373,9 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         };
         let mut file = self.shared.snapshots.begin().await?;
         let mut writer = SnapshotWriter::begin(tokio::io::BufWriter::new(&mut file), &encode(&meta)?).await?;
+        if let Some(group) = self.view.group_id().await? {
+            writer.group(group).await?;
+        }
         for (name, table) in self.view.tables().iter() {
             writer.table(name).await?;
             let mut range = self.view.snapshot().iter(table)?;
@@ -359,9 +391,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
 
 /// Returns an id that no other snapshot of any node has.
 fn id_of<C: RaftTypeConfig>(applied: &AppliedState<C>) -> String {
-    let random = RandomState::new().build_hasher().finish();
     let log_id = applied.last_applied.as_ref().map_or_else(|| "none".into(), ToString::to_string);
-    format!("{log_id}-{random:016x}")
+    format!("{log_id}-{:016x}", random())
 }
 
 impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> RaftSnapshotBuilder<C> for SnapshotBuilder<C> {

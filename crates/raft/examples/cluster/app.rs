@@ -1,7 +1,7 @@
 //! The application: values by key, of any bytes, that can be set, extended and removed.
 
 use nofault::Transaction;
-use nofault_raft::{Application, Result, SnapshotFile, StateTables};
+use nofault_raft::{Application, GroupId, Result, SnapshotFile, StateTables};
 use serde::{Deserialize, Serialize};
 
 openraft::declare_raft_types!(
@@ -12,7 +12,7 @@ openraft::declare_raft_types!(
 /// The table of the values.
 pub(crate) const VALUES: &str = "values";
 
-/// A change of one key.
+/// A change of one key, or the first name of the group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     Put {
@@ -27,6 +27,10 @@ pub(crate) enum Request {
     Delete {
         key: String,
     },
+    /// Gives the group an id, if it has none.
+    Name {
+        group: GroupId,
+    },
 }
 
 /// The value that the key had before the change.
@@ -40,14 +44,20 @@ pub(crate) struct Values;
 impl Application<Types> for Values {
     async fn apply(&self, tables: &StateTables, change: &Transaction, request: &Request) -> Result<Response> {
         let table = tables.table(VALUES)?;
-        let (Request::Put { key, .. } | Request::Append { key, .. } | Request::Delete { key }) = request;
+        let key = match request {
+            Request::Put { key, .. } | Request::Append { key, .. } | Request::Delete { key } => key,
+            Request::Name { group } => {
+                tables.name_group(change, *group).await?;
+                return Ok(Response(None));
+            }
+        };
         let before = change.get(table, key).await?;
         match request {
             Request::Put { value, .. } => change.put(table, key, value)?,
             Request::Append { more, .. } => {
                 change.put(table, key, [before.as_deref().unwrap_or_default(), more].concat())?;
             }
-            Request::Delete { .. } => change.delete(table, key)?,
+            Request::Delete { .. } | Request::Name { .. } => change.delete(table, key)?,
         }
         Ok(Response(before))
     }
