@@ -137,6 +137,19 @@ pub(crate) struct Creation {
     pub(crate) signed: Option<Arc<dyn FileLock>>,
 }
 
+/// Refuses settings with which no database can be created, before anything is made for one.
+///
+/// # Errors
+/// `InvalidCall`.
+pub(crate) fn check_new(settings: &Settings) -> Result<()> {
+    settings.check_new()?;
+    if !settings.page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&settings.page_bytes) {
+        let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
+        return Err(Error::new(ErrorKind::InvalidCall, what));
+    }
+    memory::refuse_small_cache(settings)
+}
+
 /// Creates a database in an existing folder. Removes the files of an unfinished creation first. Returns the locks that
 /// keep other processes from the database.
 ///
@@ -149,11 +162,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
         let action = action.to_owned();
         move |error| Error::from_io(action, error)
     };
-    if !settings.page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&settings.page_bytes) {
-        let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
-        return Err(Error::new(ErrorKind::InvalidCall, what));
-    }
-    memory::refuse_small_cache(settings)?;
+    check_new(settings)?;
     names::refuse_existing(&names::contents_of(&**directory)?)?;
     names::remove_unfinished(&**directory)?;
     if let Some(stripes) = &stripes {

@@ -198,6 +198,10 @@ impl ObjectStore for FolderStore {
             PutMode::Update(known) => self.put_locked(location, payload, Some(known.e_tag)).await,
             PutMode::Create if is_manifest(location) => self.put_locked(location, payload, Some(None)).await,
             PutMode::Overwrite if is_manifest(location) => self.put_locked(location, payload, None).await,
+            // `LocalFileSystem` panics where this is so and the path is no text.
+            PutMode::Create if self.inner.path_to_filesystem(location)?.exists() => {
+                Err(StoreError::AlreadyExists { path: location.to_string(), source: "it is there".into() })
+            }
             mode => self.inner.put_opts(location, payload, PutOptions::from(mode)).await,
         }
     }

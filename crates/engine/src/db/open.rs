@@ -40,7 +40,7 @@ use crate::transaction::visibility::Visibility;
 /// Creates a database in a folder of this machine and opens it. Blocks.
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
     let _span = events::database(Some(path));
-    settings.check_new()?;
+    recovery::check_new(settings)?;
     let was_there = path.exists();
     let created = new_directory(path, settings).and_then(|NewDirectory { directory, stripes, signed }| {
         // The name is locked here, too, so that no other process opens or creates a database while a failed one is removed.
@@ -175,7 +175,6 @@ pub(super) fn create_in(
     stripes: Option<String>,
     signed: Option<Arc<dyn FileLock>>,
 ) -> Result<Db> {
-    settings.check_new()?;
     let creation = Creation { file_id: settings.seed.unwrap_or_else(random), purpose, stripes, signed };
     let locks = recovery::create(directory, settings, creation)?;
     open_in(directory, settings, purpose, Some(locks))

@@ -101,7 +101,7 @@ impl UnfinishedDb {
     /// As [`UnfinishedDb::create`]. Blocks, and so does dropping it.
     pub(super) fn create_at(path: &Path, settings: &Settings) -> Result<Self> {
         let _span = events::database(Some(path));
-        settings.check_new()?;
+        recovery::check_new(settings)?;
         let place = Place::at(path);
         let prepared = open::new_directory(path, settings).inspect_err(|_| place.remove());
         let NewDirectory { directory, stripes, signed } = prepared?;
