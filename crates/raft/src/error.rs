@@ -57,6 +57,17 @@ impl From<nofault::Error> for Error {
 }
 
 impl Error {
+    /// Whether the disk, or a quota, is full: the same call may succeed when there is room again.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Database(error) => error.kind() == nofault::ErrorKind::NoSpace,
+            Self::File { cause, .. } => {
+                matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+
     /// Creates the error of an action on a file.
     pub(crate) fn file(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();

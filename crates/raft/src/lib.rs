@@ -94,6 +94,7 @@
 //! - What a callback or a vote has acknowledged survives a power cut, and log, vote and state are then as of one moment
 //!   (`tests/power_cuts.rs` cuts the power at each step).
 //! - A leader that restarts leads again only after an election: its state may lack entries whose clients have received an answer.
+//! - The end of a core, by an error of the storage or a panic, is known: see [`ended`]. The group can then be opened again in the same process.
 //! - No call blocks the executor. `append` returns when readers see the entries, without the disk.
 //! - A snapshot that is damaged, that is not the one that the database names, or that the log does not follow, is never offered; one that is damaged,
 //!   or of another group than the one whose [id](StateTables::name_group) the state has, is never installed.
@@ -110,6 +111,7 @@ mod codec;
 mod error;
 mod identity;
 mod log_store;
+mod running;
 mod snapshot_file;
 mod snapshot_format;
 mod snapshots;
@@ -124,6 +126,7 @@ use openraft::{Entry, RaftTypeConfig};
 pub use crate::error::{Error, Result};
 pub use crate::identity::GroupId;
 pub use crate::log_store::LogStore;
+pub use crate::running::{elect_later, end_of, ended, while_running};
 pub use crate::snapshot_file::SnapshotFile;
 pub use crate::state::{StateReader, StateTables, StateView};
 pub use crate::state_machine::{Application, SnapshotBuilder, StateMachine};

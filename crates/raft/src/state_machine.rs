@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use nofault::{Batch, Db, Durability, ErrorKind, Snapshot as DbSnapshot, Table, Transaction};
 use openraft::storage::RaftStateMachine;
@@ -30,6 +31,8 @@ const ENTRIES_A_COMMIT: usize = 64;
 /// Rows, and bytes, of one commit while a snapshot is installed. Few, so that votes and appends come between.
 const ROWS_A_COMMIT: usize = 128;
 const BYTES_A_COMMIT: usize = 256 << 10;
+/// Time after which a snapshot that found no room is written again.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// What an application does with the entries of the log.
 ///
@@ -351,6 +354,8 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
                 Ok(None) => tokio::task::yield_now().await,
                 // The limit on old pages: a later state is as good.
                 Err(Error::Database(error)) if error.kind() == ErrorKind::SnapshotTooOld => {}
+                // The log goes on without a snapshot: a full disk is no reason to stop the node. The part is removed.
+                Err(error) if error.is_full() => tokio::time::sleep(WAIT_FOR_ROOM).await,
                 Err(error) => return Err(error),
             }
             if self.state.has_changed().is_err() {

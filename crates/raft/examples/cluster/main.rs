@@ -23,7 +23,6 @@
 
 mod app;
 mod network;
-mod running;
 mod service;
 
 use std::process::ExitCode;

@@ -13,14 +13,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use nofault::Db;
 use nofault::settings::Settings;
-use nofault_raft::StateReader;
+use nofault_raft::{StateReader, while_running};
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use tokio::net::TcpListener;
 
 use crate::app::{Request, Types, VALUES, Values};
 use crate::network::{Network, serve};
-use crate::running::while_running;
 
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]

@@ -10,10 +10,9 @@ mod app;
 mod isolation {
     pub(crate) mod graph;
 }
+mod endings;
 mod network;
 mod power_cuts;
-#[path = "../../examples/cluster/running.rs"]
-mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,15 +24,13 @@ use fastrand::Rng;
 use nofault::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
-use nofault_raft::{LogStore, StateMachine, StateReader};
-use openraft::error::{Fatal, RaftError};
+use nofault_raft::{LogStore, StateMachine, StateReader, elect_later};
 use openraft::storage::RaftStateMachine;
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 
 use crate::app::{Request, Response, Types, VALUES, Values};
 use crate::isolation::graph::{Outcome, Step, Txn, check};
 use crate::network::{Network, Weather};
-use crate::running::while_running;
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Option<Duration> = Some(Duration::from_secs(60));
@@ -48,6 +45,7 @@ fn config() -> Arc<Config> {
         max_in_snapshot_log_to_keep: 20,
         replication_lag_threshold: 50,
         snapshot_max_chunk_size: 4096,
+        enable_elect: false,
         ..Config::default()
     };
     Arc::new(config.validate().unwrap())
@@ -68,15 +66,16 @@ struct Node {
 struct Cluster {
     folder: tempfile::TempDir,
     network: Network,
+    config: Arc<Config>,
     nodes: BTreeMap<u64, Node>,
     /// The index of the last entry that [`Cluster::put`] has written.
     written: AtomicU64,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    fn new(config: Arc<Config>) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self { folder, network: Network::default(), nodes: BTreeMap::new(), written: AtomicU64::new(0) }
+        Self { folder, network: Network::default(), config, nodes: BTreeMap::new(), written: AtomicU64::new(0) }
     }
 
     fn path(&self, id: u64) -> PathBuf {
@@ -88,8 +87,10 @@ impl Cluster {
         std::fs::create_dir_all(&path).unwrap();
         let (db, log, state) = storage(&path).await;
         let reader = state.reader();
-        let raft = Raft::new(id, config(), self.network.links_of(id), log, state).await.unwrap();
+        let raft = Raft::new(id, self.config.clone(), self.network.links_of(id), log, state).await.unwrap();
         self.network.connect(id, raft.clone());
+        let elects = raft.clone();
+        tokio::spawn(async move { elect_later(&elects).await });
         self.nodes.insert(id, Node { raft, reader, db });
     }
 
@@ -102,7 +103,11 @@ impl Cluster {
     }
 
     async fn with_members(ids: std::ops::RangeInclusive<u64>) -> Self {
-        let mut cluster = Self::new();
+        Self::with_config(ids, config()).await
+    }
+
+    async fn with_config(ids: std::ops::RangeInclusive<u64>, config: Arc<Config>) -> Self {
+        let mut cluster = Self::new(config);
         for id in ids.clone() {
             cluster.start(id).await;
         }
@@ -251,20 +256,6 @@ async fn a_leader_that_starts_again_leads_only_after_an_election() {
     cluster.leader(&[1]).await;
     assert!(term(&cluster) > before, "it leads on in term {before}");
     assert_eq!(cluster.value(1, "apples").await.as_deref(), Some("12"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_an_answer_ends_when_the_node_stops() {
-    let mut cluster = Cluster::with_members(1..=1).await;
-    cluster.leader(&[1]).await;
-    let raft = cluster.nodes[&1].raft.clone();
-    let call = tokio::spawn(async move {
-        let never = std::future::pending::<Result<(), RaftError<u64>>>();
-        while_running(&raft, never).await
-    });
-    cluster.stop(1).await;
-    let ended = tokio::time::timeout(Duration::from_secs(60), call).await.expect("the call goes on").unwrap();
-    assert!(matches!(ended, Err(RaftError::Fatal(Fatal::Stopped))), "{ended:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use nofault::{Db, ErrorKind};
+use nofault_raft::while_running;
 use nofault_sim::{SimOptions, SimWorld};
 use openraft::{Config, LogId, Raft, SnapshotPolicy};
 
 use crate::app::{Request, Types, VALUES, Values};
 use crate::network::Network;
-use crate::running::while_running;
 use crate::{SOON, node, settings};
 
 const CLIENTS: u64 = 8;

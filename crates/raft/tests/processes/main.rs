@@ -13,8 +13,6 @@ mod isolation {
 #[path = "../../examples/cluster/network.rs"]
 mod network;
 mod proxy;
-#[path = "../../examples/cluster/running.rs"]
-mod running;
 #[path = "../../examples/cluster/service.rs"]
 mod service;
 
