@@ -2,6 +2,8 @@
 
 #[path = "db/check.rs"]
 mod check;
+#[path = "db/containers.rs"]
+mod containers;
 #[path = "db/entries.rs"]
 mod entries;
 #[path = "db/foreign_text.rs"]

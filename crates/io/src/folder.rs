@@ -4,6 +4,7 @@
 //! followed. So no file outside the folder is ever touched, also when the folder has been moved and another one has its place.
 
 mod byte_locks;
+mod holder;
 mod lock;
 mod readers;
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use self::holder::Holder;
 pub use self::lock::FolderLock;
 use self::lock::LockedFile;
 pub use self::readers::ReaderLocks;
@@ -88,6 +90,18 @@ fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Ar
             }
         },
     }
+}
+
+/// Returns the name of this process for a lock file, as one line: its number and command, the host, the boot of its kernel and
+/// the PID namespace in which the number means something.
+pub fn name_of_this_process() -> String {
+    Holder::here().to_text()
+}
+
+/// Describes the process with this name for a message: by no more than the name proves here. `None` when it is no such name.
+/// Numbers without a place, from earlier versions, are read as well.
+pub fn describe_process(name: &str) -> Option<String> {
+    Holder::parse(name).map(|holder| holder.described())
 }
 
 /// Creates a folder, unless it exists, and makes its name durable: until the folder above it is synced, a power cut

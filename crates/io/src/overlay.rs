@@ -338,7 +338,7 @@ fn nameless_file(folder: &Path) -> std::io::Result<File> {
         opened => return opened,
     }
     // The file system knows no files without a name.
-    let path = folder.join(format!("nofault-overlay-{}-{:p}", std::process::id(), folder));
+    let path = folder.join(format!("nofault-overlay-{:016x}", fastrand::u64(..)));
     let file = options().create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::Folder;
 use super::byte_locks::{ByteRange, set_description_lock};
+use super::holder::Holder;
 use super::readers::WatchedFile;
 use crate::disk::{FileLock, ReaderWatch};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,8 +29,6 @@ use crate::process::Process;
 const REPLACED_MAX: usize = 16;
 /// Most bytes of the name that a process leaves in a lock file.
 const SIGNATURE_BYTES_MAX: u64 = 256;
-/// The beginning of the name that a process leaves in a lock file.
-const SIGNATURE: &str = "process ";
 
 /// The system call that locked a file. The kernel and the file system decide which one works, so all processes use the same one for the
 /// same file, and their locks exclude each other.
@@ -153,12 +152,12 @@ fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
     }
     let signed_path = folder.path.join(signed);
     let holder = open_regular("read", folder.descriptor.as_fd(), signed, &signed_path, OFlags::RDONLY);
-    held_by(&holder.ok().and_then(|file| signature(&file)).unwrap_or_default(), path)
+    held_by(holder.ok().and_then(|file| signature(&file)).flatten().as_ref(), path)
 }
 
-fn held_by(holder: &str, path: &Path) -> Error {
+fn held_by(holder: Option<&Holder>, path: &Path) -> Error {
     // A holder that has just taken it may not have left its name yet.
-    let holder = if holder.is_empty() { "another process" } else { holder };
+    let holder = holder.map_or_else(|| "another process".to_owned(), Holder::described);
     Error::new(ErrorKind::Busy, "lock", format!("held by {holder}: close it there first")).at(path)
 }
 
@@ -185,11 +184,10 @@ impl FolderLock {
         })?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(held_by(&holder, &path)),
+            Err(Errno::WOULDBLOCK) => return Err(held_by(holder.as_ref(), &path)),
             Err(errno) => return Err(Error::from_rustix("lock", errno).at(&path)),
         }
-        let command = std::fs::read_to_string("/proc/self/comm").unwrap_or_else(|_| "unknown".into());
-        let holder = format!("{SIGNATURE}{} ({})\n", std::process::id(), command.trim());
+        let holder = Holder::here().to_text();
         let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(holder.as_bytes()));
         // On a full disk the file gets no name, and the lock is held all the same.
         let full = |error: &std::io::Error| {
@@ -212,20 +210,18 @@ impl Drop for FolderLock {
     }
 }
 
-/// The name that a process has left in a file: empty when there is none. `None` when the file holds anything else. A power cut may leave
+/// The process that has left its name in a file, if there is a name. `None` when the file holds anything else. A power cut may leave
 /// zeroes instead of a name.
-fn signature(mut file: &File) -> Option<String> {
+fn signature(mut file: &File) -> Option<Option<Holder>> {
     if file.metadata().ok()?.len() > SIGNATURE_BYTES_MAX {
         return None;
     }
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.take(SIGNATURE_BYTES_MAX).read_to_end(&mut bytes)).ok()?;
     if bytes.iter().all(|byte| *byte == 0) {
-        return Some(String::new());
+        return Some(None);
     }
-    let text = String::from_utf8(bytes).ok()?;
-    let number = text.strip_prefix(SIGNATURE)?;
-    number.starts_with(|first: char| first.is_ascii_digit()).then(|| text.trim().to_owned())
+    Holder::parse(std::str::from_utf8(&bytes).ok()?).map(Some)
 }
 
 /// Returns whether a file holds the name of a process or nothing: see [`Folder::is_signature`].

@@ -281,7 +281,7 @@ pub fn nameless(folder: &Path) -> Result<File> {
     if let Ok(file) = options.clone().custom_flags(libc::O_TMPFILE).open(folder) {
         return Ok(file);
     }
-    let path = folder.join(format!("nofault-lab-nameless.{}", std::process::id()));
+    let path = folder.join(format!("nofault-lab-nameless.{:016x}", fastrand::u64(..)));
     let file = options.create_new(true).open(&path).map_err(|error| fail("make", &path, &error))?;
     fs::remove_file(&path).map_err(|error| fail("remove", &path, &error))?;
     Ok(file)

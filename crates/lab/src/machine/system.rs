@@ -66,19 +66,39 @@ pub fn threads_cpu_s(pid: u32) -> Option<Vec<f64>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Names this process so that a later start can tell whether it still lives: `pid-start`.
+/// Names this process so that a later start can tell whether it still lives: `pid-start-namespace-boot`, the last two where
+/// the kernel tells them.
 pub fn process_name() -> String {
     let pid = std::process::id();
-    format!("{pid}-{}", process_start(pid).unwrap_or(0))
+    let place = place().map_or(String::new(), |(namespace, boot)| format!("-{namespace}-{boot}"));
+    format!("{pid}-{}{place}", process_start(pid).unwrap_or(0))
 }
 
-/// Whether the process that [`process_name`] named still lives. A name that cannot be parsed counts as alive, so that
-/// an unknown format never leads to a removal.
+/// Returns the PID namespace of this process and the boot of its kernel, as eight hexadecimal digits. Process ids mean something
+/// in these only.
+fn place() -> Option<(u64, String)> {
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    let namespace = namespace.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()?;
+    let boot = read_text("/proc/sys/kernel/random/boot_id")?.get(..8)?.to_owned();
+    Some((namespace, boot))
+}
+
+/// Whether the process that [`process_name`] named still lives. A process of another PID namespace (another container that
+/// shares a folder with this one) counts as alive until the machine starts anew, because its id means another process here. So
+/// does a name that cannot be parsed, so that an unknown format never leads to a removal.
 pub fn is_alive(name: &str) -> bool {
-    let Some((pid, start)) = name.split_once('-') else { return true };
-    match (pid.parse::<u32>(), start.parse::<u64>()) {
-        (Ok(pid), Ok(start)) => process_start(pid) == Some(start),
-        _ => true,
+    let parts: Vec<&str> = name.split('-').collect();
+    let (pid, start, made_in) = match parts[..] {
+        [pid, start] => (pid, start, None),
+        [pid, start, namespace, boot] => (pid, start, Some((namespace, boot))),
+        _ => return true,
+    };
+    let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { return true };
+    match (made_in, place()) {
+        (Some((_, boot)), Some((_, here))) if boot != here => false,
+        (Some((namespace, _)), Some((here, _))) if namespace != here.to_string() => true,
+        (Some(_), None) => true,
+        _ => process_start(pid) == Some(start),
     }
 }
 
@@ -160,6 +180,15 @@ mod tests {
         assert!(!is_alive(&format!("{}-1", std::process::id())), "same id, other start: another process");
         assert!(!is_alive("4294967294-77"));
         assert!(is_alive("not-a-name"), "a name that cannot be parsed counts as alive");
+        let Some((namespace, boot)) = place() else { return eprintln!("not checked: /proc tells no PID namespace") };
+        let started = format!("{}-{}", std::process::id(), process_start(std::process::id()).unwrap());
+        let dead = "4294967294-77";
+        assert!(is_alive(&format!("{started}-{namespace}-{boot}")) && !is_alive(&format!("{dead}-{namespace}-{boot}")));
+        assert!(
+            is_alive(&format!("{dead}-{}-{boot}", namespace + 1)),
+            "a number of another container proves nothing here"
+        );
+        assert!(!is_alive(&format!("{started}-{namespace}-00000000")), "from before the machine was started");
     }
 
     #[test]

@@ -9,13 +9,15 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nofault_io::folder;
+
 use super::system::{fail, human_bytes};
 use super::{data, scratch};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::paths::shown;
 
 const LOCK: &str = "nofault-lab.lock";
-const LOCK_TEXT: &str = "nofault lab works in this folder; process ";
+const LOCK_TEXT: &str = "nofault lab works in this folder; ";
 
 /// The lab's working folder, locked for this process. Dropping the guard removes the lock, and the data files unless
 /// they are to be kept.
@@ -144,9 +146,10 @@ fn take_lock(folder: &Path) -> Result<File> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let holder = text.strip_prefix(LOCK_TEXT).map_or("unknown", str::trim);
+                let named = text.strip_prefix(LOCK_TEXT).and_then(folder::describe_process);
+                let holder = named.unwrap_or_else(|| "a process that has left no name".into());
                 let message = format!(
-                    "another lab (process {holder}) works in {}: wait for it, stop it, or choose another folder with --dir",
+                    "another lab ({holder}) works in {}: wait for it, stop it, or choose another folder with --dir",
                     shown(&folder)
                 );
                 return Err(LabError::new(LabErrorKind::Busy, message));
@@ -158,7 +161,7 @@ fn take_lock(folder: &Path) -> Result<File> {
         if fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())) {
             let written = file.set_len(0).and_then(|()| {
                 std::io::Seek::rewind(&mut file)?;
-                writeln!(file, "{LOCK_TEXT}{}", std::process::id())
+                write!(file, "{LOCK_TEXT}{}", folder::name_of_this_process())
             });
             written.map_err(|error| fail("write", &path, &error))?;
             return Ok(file);

@@ -24,9 +24,8 @@ pub struct Recording {
 
 /// Calls a function with a new folder for temporary files, which is removed afterwards.
 pub(super) fn in_folder<T>(work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("nofault-record-{}-{number}", std::process::id()));
+    // A process of another container may have the same number, and the same folder for temporary files.
+    let folder = std::env::temp_dir().join(format!("nofault-record-{:016x}", fastrand::u64(..)));
     std::fs::create_dir(&folder).map_err(|error| LabError::system(format!("create {}", shown(&folder)), &error))?;
     let result = work(&folder);
     // It is in the system's folder of temporary files; a part that stays harms nothing.
