@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use io_uring::{Builder, IoUring};
+use io_uring::{Builder, IoUring, opcode};
 use rustix::process::Resource;
 
 pub use self::queue::UringQueue;
@@ -109,10 +109,11 @@ impl UringDisk {
         Self { file: Arc::new(file), queue_notes: Mutex::default() }
     }
 
-    /// Returns the reason why this process can have no ring; `None` when it can. Sets a ring up and closes it, in some
-    /// 50 us.
+    /// Returns the reason why this process can have no ring; `None` when it can. Sets a ring up, sends a no-op through it, as
+    /// a filter may allow the one call and forbid the other, and closes it, in some 50 us.
     pub fn ring_refused() -> Option<Error> {
-        IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked).err()
+        let ring = IoUring::new(1).map_err(|error| explain_setup(&error)).and_then(checked);
+        ring.and_then(|mut ring| try_no_op(&mut ring).map_err(|error| explain_setup(&error))).err()
     }
 
     /// Opens a queue on a ring with the given options.
@@ -235,6 +236,25 @@ fn build_ring(options: &QueueOptions, ring_options: &UringOptions, notes: &mut V
     checked(ring)
 }
 
+/// Sends a no-op through a ring that is empty, and waits for it.
+///
+/// # Errors
+/// The error of the call that submits, or of the no-op.
+pub(crate) fn try_no_op(ring: &mut IoUring) -> std::io::Result<()> {
+    // SAFETY: a no-op refers to no memory.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.map_err(std::io::Error::other)?;
+    // A signal may end the wait, and the no-op has been submitted by then.
+    while let Err(error) = ring.submit_and_wait(1) {
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    match ring.completion().next().map(|entry| entry.result()) {
+        Some(result) if result < 0 => Err(std::io::Error::from_raw_os_error(-result)),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a ring that might drop completions (kernels before 5.5): an operation would never come back.
 fn checked(ring: IoUring) -> Result<IoUring> {
     if ring.params().is_feature_nodrop() {
@@ -244,7 +264,7 @@ fn checked(ring: IoUring) -> Result<IoUring> {
     Err(Error::new(ErrorKind::Unsupported, "set up a ring", hint))
 }
 
-/// Explains why a ring is refused, and the remedy.
+/// Explains why a ring or its use is refused, and the remedy.
 fn explain_setup(error: &std::io::Error) -> Error {
     let hint = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring, or a sandbox hides it: use the thread pool",

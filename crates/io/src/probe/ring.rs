@@ -1,9 +1,10 @@
 //! Tries io_uring: a ring, its set-up flags, registered buffers; and derives the cause of a refusal from the errno.
 
-use io_uring::{IoUring, opcode};
+use io_uring::IoUring;
 
 use super::{Ability, memlock_bytes_max, read_trimmed};
 use crate::aligned::{IoBuf, PageKind};
+use crate::uring::try_no_op;
 
 /// The results of the trials: the fields of the same names in [`super::Probe`].
 pub(super) struct Rings {
@@ -54,14 +55,7 @@ pub(super) fn try_rings() -> Rings {
 
 /// Sets a ring up and sends a no-op through: a filter may allow the one call and forbid the other.
 fn try_ring(builder: &io_uring::Builder) -> std::io::Result<()> {
-    let mut ring: IoUring = builder.build(2)?;
-    // SAFETY: a no-op refers to no memory.
-    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.map_err(std::io::Error::other)?;
-    ring.submit_and_wait(1)?;
-    match ring.completion().next().map(|entry| entry.result()) {
-        Some(result) if result < 0 => Err(std::io::Error::from_raw_os_error(-result)),
-        _ => Ok(()),
-    }
+    try_no_op(&mut builder.build(2)?)
 }
 
 fn try_registered_buffers() -> Ability {
