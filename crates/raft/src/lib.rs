@@ -102,8 +102,9 @@
 //! Types of requests, nodes and ids are written by [postcard](https://docs.rs/postcard): their fields may not be skipped, flattened or
 //! untagged, and a change of a type is a change of the format. The futures of snapshots need a tokio runtime.
 //!
-//! Not promised: protection against a disk that lies about durable writes, or a folder that was copied back from a backup. A node that has lost
-//! acknowledged entries may not come back under its id: give it a new one and let it learn.
+//! A node that has lost acknowledged entries, because its folder was emptied or copied back from a backup, or its disk lied about durable writes, may not come
+//! back: it is to be removed from the members, and added again with an emptied folder. A network that lets nodes greet each other, as [`Peers`] says,
+//! refuses such a node wherever others have seen what it lost. Not promised: that every such node is found out, and a network that does not do so finds none.
 
 #![warn(missing_debug_implementations)]
 
@@ -111,6 +112,7 @@ mod codec;
 mod error;
 mod identity;
 mod log_store;
+mod peers;
 mod running;
 mod snapshot_file;
 mod snapshot_format;
@@ -126,6 +128,7 @@ use openraft::{Entry, RaftTypeConfig};
 pub use crate::error::{Error, Result};
 pub use crate::identity::GroupId;
 pub use crate::log_store::LogStore;
+pub use crate::peers::{Greeting, Peers};
 pub use crate::running::{elect_later, end_of, ended, while_running};
 pub use crate::snapshot_file::SnapshotFile;
 pub use crate::state::{StateReader, StateTables, StateView};
@@ -164,7 +167,7 @@ where
     let names = tables.iter().map(|name| (*name).to_owned()).collect();
     let folder = snapshots.as_ref().to_path_buf();
     let state = StateMachine::open(group, names, meta.clone(), folder, application).await?;
-    let log = LogStore::open(log, meta, state.last_applied(), state.snapshots().lock()).await?;
+    let log = LogStore::open(log, meta, state.last_applied(), state.snapshots().lock(), state.membership()).await?;
     state.snapshots().remove_before(log.purged().await?.as_ref()).await?;
     Ok((log, state))
 }

@@ -21,7 +21,6 @@
 //! to wait: so appends in flight, of one log or of many in one database, share one write.
 
 use std::io;
-use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +28,7 @@ use nofault::{Batch, Db, Durability, Table};
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{
     AsyncRuntime, ErrorSubject, ErrorVerb, LogId, LogState, OptionalSend, RaftLogId, RaftLogReader, RaftTypeConfig,
-    Vote,
+    StoredMembership, Vote,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,6 +36,7 @@ use tokio::sync::watch;
 
 use crate::codec::{decode, encode, index_of, key_of};
 use crate::error::{Error, Result, StorageResult};
+use crate::peers::{OpenedStore, Peers};
 use crate::snapshots::FolderLock;
 
 const VOTE: &str = "vote";
@@ -64,7 +64,7 @@ pub struct LogStore<C: RaftTypeConfig> {
     purging: Arc<Mutex<Option<LogId<C::NodeId>>>>,
     /// Whether openraft has saved a vote since the log was opened.
     has_voted: bool,
-    types: PhantomData<fn() -> C>,
+    opened: Arc<OpenedStore<C>>,
 }
 
 impl<C: RaftTypeConfig> Clone for LogStore<C> {
@@ -77,7 +77,7 @@ impl<C: RaftTypeConfig> Clone for LogStore<C> {
             applied: self.applied.clone(),
             purging: self.purging.clone(),
             has_voted: self.has_voted,
-            types: PhantomData,
+            opened: self.opened.clone(),
         }
     }
 }
@@ -90,15 +90,17 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 
 impl<C: RaftTypeConfig> LogStore<C> {
     /// Opens the log of a group, and completes a purge that a crash has interrupted: a purge that was noted, or that of a log that ends
-    /// before the state of an installed snapshot. `applied` tells how far the state is.
+    /// before the state of an installed snapshot. `applied` tells how far the state is, `membership` who the members are in it.
     pub(crate) async fn open(
         log: Table,
         meta: Table,
         applied: watch::Receiver<Option<LogId<C::NodeId>>>,
         lock: FolderLock,
+        membership: StoredMembership<C::NodeId, C::Node>,
     ) -> Result<Self> {
         let (db, purging) = (log.db().clone(), Arc::default());
-        let store = Self { lock, db, log, meta, applied, purging, has_voted: false, types: PhantomData };
+        let opened = Arc::new(OpenedStore::open(meta.clone(), membership).await?);
+        let store = Self { lock, db, log, meta, applied, purging, has_voted: false, opened };
         let mut purged = store.purged().await?;
         if let Some(purged) = purged.as_ref().filter(|purged| !store.has_applied(purged)) {
             let log = store.log.name();
@@ -115,7 +117,13 @@ impl<C: RaftTypeConfig> LogStore<C> {
         if let Some(purged) = purged {
             store.remove_up_to(purged.index, batch).await?;
         }
+        store.opened.begin_with(store.read(VOTE).await?, store.state().await?.last_log_id);
         Ok(store)
+    }
+
+    /// Returns what this node, whose id is `node`, knows of the stores of the others.
+    pub fn peers(&self, node: C::NodeId) -> Peers<C> {
+        Peers::new(node, self.opened.clone())
     }
 
     /// Returns the last entry that was noted as removed.

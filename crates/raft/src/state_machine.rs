@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::codec::{decode, encode};
 use crate::error::{Error, Result, StorageResult};
 use crate::identity::{GroupId, random};
+use crate::peers::{forget_all, peer_key};
 use crate::snapshot_file::SnapshotFile;
 use crate::snapshot_format::{Part, SnapshotWriter};
 use crate::snapshots::{Meta, Snapshots, lock, read_meta};
@@ -160,6 +161,11 @@ where
         self.told.subscribe()
     }
 
+    /// Returns the members as of the last entry that was applied.
+    pub(crate) fn membership(&self) -> StoredMembership<C::NodeId, C::Node> {
+        self.applied.membership.clone()
+    }
+
     /// Returns the snapshots of the node.
     pub(crate) fn snapshots(&self) -> &Snapshots<C> {
         &self.shared.snapshots
@@ -200,6 +206,12 @@ where
                 EntryPayload::Blank => self.application.no_answer(),
                 EntryPayload::Normal(request) => self.application.apply(&self.tables, change, request).await?,
                 EntryPayload::Membership(membership) => {
+                    // A node that leaves may come back with an emptied folder.
+                    for (left, _) in applied.membership.membership().nodes() {
+                        if membership.get_node(left).is_none() {
+                            change.delete(&self.shared.meta, peer_key(left)?)?;
+                        }
+                    }
                     applied.membership = StoredMembership::new(Some(entry.log_id.clone()), membership.clone());
                     self.application.no_answer()
                 }
@@ -226,6 +238,8 @@ where
         if let Some(group) = group {
             changes.put(&shared.meta, GROUP, encode(&group)?);
         }
+        // Nodes may have left, and come back, in entries that this node does not get.
+        forget_all(&shared.meta, &mut changes).await?;
         let committed = || {
             self.has_committed(applied);
             self.tables = tables.clone();

@@ -8,6 +8,8 @@
 
 #[path = "../examples/cluster/app.rs"]
 mod app;
+#[path = "power_cuts/greetings.rs"]
+mod greetings;
 #[path = "power_cuts/starts.rs"]
 mod starts;
 
