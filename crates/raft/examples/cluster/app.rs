@@ -17,11 +17,13 @@ pub(crate) const VALUES: &str = "values";
 pub(crate) enum Request {
     Put {
         key: String,
+        #[serde(with = "bytes")]
         value: Vec<u8>,
     },
     /// Adds bytes to the end of the value.
     Append {
         key: String,
+        #[serde(with = "bytes")]
         more: Vec<u8>,
     },
     Delete {
@@ -31,6 +33,36 @@ pub(crate) enum Request {
     Name {
         group: GroupId,
     },
+}
+
+/// Values, written as a whole: serde writes a `Vec<u8>` byte by byte, and a large value would take longer than a message may.
+mod bytes {
+    use std::fmt;
+
+    use serde::de::Visitor;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+
+        from.deserialize_bytes(Bytes)
+    }
 }
 
 /// The value that the key had before the change.

@@ -18,11 +18,25 @@
 //! curl localhost:8001/keys/apples                   # linearizable
 //! ```
 //!
+//! Members come and go, by requests to the leader:
+//!
+//! ```sh
+//! node 4 n4 127.0.0.1:8004 127.0.0.1:9004 1=127.0.0.1:9001 2=127.0.0.1:9002 3=127.0.0.1:9003   # another terminal
+//! curl -X PUT -d 127.0.0.1:9004 localhost:8001/members/4   # a learner
+//! curl -X PUT -d '1 2 4' localhost:8001/voters             # 4 is a voter now, and 3 has left
+//! curl -X DELETE localhost:8001/members/4                  # gone
+//! curl localhost:8001/members
+//! ```
+//!
+//! A node whose core ends, as on a full disk, says so and starts it again; until then `/status` answers 503 with the reason. A node that comes back
+//! with an older or emptied folder is refused by the others, and ends with the reason.
+//!
 //! Kill one with `kill -9`, start it again, and it catches up. `tests/processes` does so, cuts the network between the nodes,
 //! and checks what clients saw.
 
 mod app;
 mod network;
+mod node;
 mod service;
 
 use std::process::ExitCode;

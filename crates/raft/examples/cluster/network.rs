@@ -1,31 +1,40 @@
 //! Messages between the nodes, over TCP: each is its length, four bytes little-endian, and the message as postcard writes it. A
-//! connection carries one message and its answer at a time.
+//! connection carries one message and its answer at a time. The first one is a greeting: both sides say which store they have, and a node that has
+//! lost what it acknowledged is refused.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nofault_raft::{Error, Greeting, Peers, ended, while_running};
 use openraft::error::{Infallible, InstallSnapshotError, NetworkError, RPCError, RaftError, RemoteError, Unreachable};
 use openraft::network::{Backoff, RPCOption};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest,
     VoteResponse,
 };
-use openraft::{BasicNode, Raft, RaftNetwork, RaftNetworkFactory};
+use openraft::{BasicNode, Raft, RaftMetrics, RaftNetwork, RaftNetworkFactory};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::app::Types;
+use crate::node::Life;
 
 /// Bytes of the longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+/// The time that a connection and its greetings may take.
+const GREETING_MAX: Duration = Duration::from_secs(1);
+/// The time between two attempts to reach a node that does not know this one's opening yet.
+const ATTEMPTS: Duration = Duration::from_millis(500);
 
 #[derive(Serialize, Deserialize)]
 enum Message {
+    Greet(Greeting<u64>),
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
     Snapshot(InstallSnapshotRequest<Types>),
@@ -33,6 +42,8 @@ enum Message {
 
 /// The answer of a node, of the type that the message asks for.
 type Answer<T, E = Infallible> = Result<T, RaftError<u64, E>>;
+/// The answer to a greeting: the other's, or the reason why this node must not take part.
+type Welcome = Result<Greeting<u64>, String>;
 
 async fn write(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
     let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
@@ -51,46 +62,146 @@ async fn read<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Answers the messages of other nodes, for as long as the process lives.
-pub(crate) async fn serve(listener: TcpListener, raft: Raft<Types>) -> io::Result<()> {
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let raft = raft.clone();
-        // A connection ends with the first error: the other side makes another.
-        tokio::spawn(async move { drop(serve_one(stream, raft).await) });
-    }
+/// What a node needs to meet the others, from the opening of its store on.
+#[derive(Debug)]
+pub(crate) struct Contacts {
+    pub(crate) peers: Peers<Types>,
+    /// The addresses that this node was given. A member without one here has an address in the membership.
+    pub(crate) addresses: BTreeMap<u64, SocketAddr>,
+    /// Once the raft runs.
+    pub(crate) metrics: OnceLock<watch::Receiver<RaftMetrics<u64, BasicNode>>>,
+    /// The reason why another node has refused this one.
+    pub(crate) refusal: watch::Sender<Option<String>>,
 }
 
-async fn serve_one(mut stream: TcpStream, raft: Raft<Types>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    loop {
-        match read(&mut stream).await? {
-            Message::Append(request) => write(&mut stream, &raft.append_entries(request).await).await?,
-            Message::Vote(request) => write(&mut stream, &raft.vote(request).await).await?,
-            Message::Snapshot(request) => write(&mut stream, &raft.install_snapshot(request).await).await?,
+impl Contacts {
+    fn metrics(&self) -> Option<RaftMetrics<u64, BasicNode>> {
+        self.metrics.get().map(|metrics| metrics.borrow().clone())
+    }
+
+    async fn greeting(&self) -> Result<Greeting<u64>, Error> {
+        self.peers.greeting(self.metrics().as_ref()).await
+    }
+
+    async fn receive(&self, greeting: &Greeting<u64>) -> Result<(), Error> {
+        self.peers.receive(greeting, self.metrics().as_ref()).await
+    }
+
+    /// Connects to a node, and exchanges greetings.
+    async fn connect(&self, target: u64, address: &str) -> io::Result<TcpStream> {
+        let connected = async {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let own = self.greeting().await.map_err(io::Error::other)?;
+            write(&mut stream, &Message::Greet(own)).await?;
+            let theirs = read::<Welcome>(&mut stream).await?.map_err(|why| {
+                self.refusal.send_replace(Some(why.clone()));
+                io::Error::other(why)
+            })?;
+            if *theirs.node() != target {
+                return Err(io::Error::other(format!("{address} is node {}, and not {target}", theirs.node())));
+            }
+            self.receive(&theirs).await.map_err(io::Error::other)?;
+            Ok(stream)
+        };
+        tokio::time::timeout(GREETING_MAX, connected).await.map_err(io::Error::other)?
+    }
+
+    /// Greets the others, each until it has answered. Returns when all were tried once, with the rest of the work.
+    pub(crate) async fn greet_all(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
+        let greet = |target: u64, address: SocketAddr| {
+            let contacts = self.clone();
+            async move { contacts.connect(target, &address.to_string()).await.is_err().then_some((target, address)) }
+        };
+        let mut tasks: tokio::task::JoinSet<_> = self.addresses.iter().map(|(id, to)| greet(*id, *to)).collect();
+        let mut silent = Vec::new();
+        while let Some(tried) = tasks.join_next().await {
+            silent.extend(tried.ok().flatten());
+        }
+        let contacts = self.clone();
+        async move {
+            while let Some((target, address)) = silent.pop() {
+                if contacts.connect(target, &address.to_string()).await.is_err() {
+                    silent.insert(0, (target, address));
+                    tokio::time::sleep(ATTEMPTS).await;
+                }
+            }
         }
     }
 }
 
-/// Makes the connections of a node to the others, whose addresses it knows by their ids.
-#[derive(Debug, Clone)]
-pub(crate) struct Network {
-    pub(crate) peers: Arc<BTreeMap<u64, SocketAddr>>,
+/// Answers the messages of other nodes, for as long as the process lives.
+pub(crate) async fn serve(listener: TcpListener, life: watch::Receiver<Result<Arc<Life>, String>>) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        // A connection ends with the first error: the other side makes another.
+        tokio::spawn(serve_one(stream, life.borrow().clone()));
+    }
 }
+
+/// Answers the messages of one connection, for as long as the core lives that there is at its beginning.
+async fn serve_one(mut stream: TcpStream, life: Result<Arc<Life>, String>) -> io::Result<()> {
+    let life = life.map_err(io::Error::other)?;
+    stream.set_nodelay(true)?;
+    let greeted = async {
+        let Message::Greet(greeting) = read(&mut stream).await? else {
+            return Err(io::Error::other("a message without a greeting"));
+        };
+        let welcome = match life.contacts.receive(&greeting).await {
+            Ok(()) => Ok(life.contacts.greeting().await.map_err(io::Error::other)?),
+            Err(error @ (Error::SetBack(_) | Error::Foreign(_))) => Err(error.to_string()),
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        write(&mut stream, &welcome).await?;
+        welcome.map_err(io::Error::other)
+    };
+    tokio::time::timeout(GREETING_MAX, greeted).await.map_err(io::Error::other)??;
+    let raft = life.raft.get().ok_or_else(|| io::Error::other("the raft does not run yet"))?.clone();
+    drop(life);
+    let answers = async {
+        loop {
+            answer(&mut stream, &raft).await?;
+        }
+    };
+    tokio::select! {
+        ended = answers => ended,
+        _ = ended(&raft) => Ok(()),
+    }
+}
+
+async fn answer(stream: &mut TcpStream, raft: &Raft<Types>) -> io::Result<()> {
+    match read(stream).await? {
+        Message::Greet(_) => Err(io::Error::other("a second greeting")),
+        Message::Append(request) => write(stream, &while_running(raft, raft.append_entries(request)).await).await,
+        Message::Vote(request) => write(stream, &while_running(raft, raft.vote(request)).await).await,
+        Message::Snapshot(request) => write(stream, &while_running(raft, raft.install_snapshot(request)).await).await,
+    }
+}
+
+/// Makes the connections of a node to the others.
+#[derive(Debug, Clone)]
+pub(crate) struct Network(pub(crate) Arc<Contacts>);
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Connection;
 
-    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Connection {
-        Connection { target, address: self.peers.get(&target).copied(), stream: None }
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Connection {
+        let given = self.0.addresses.get(&target).map(ToString::to_string);
+        Connection {
+            contacts: self.0.clone(),
+            target,
+            address: given.unwrap_or_else(|| node.addr.clone()),
+            stream: None,
+        }
     }
 }
 
 /// The connection to one node. It is made when there is something to send.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    contacts: Arc<Contacts>,
     target: u64,
-    address: Option<SocketAddr>,
+    address: String,
     stream: Option<TcpStream>,
 }
 
@@ -105,7 +216,10 @@ impl Connection {
         // Taken, and not given back when this future is dropped: an answer that comes too late is answer to nothing.
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => self.connect().await.map_err(|error| Unreachable::new(&error))?,
+            None => {
+                let connected = self.contacts.connect(self.target, &self.address).await;
+                connected.map_err(|error| Unreachable::new(&error))?
+            }
         };
         let answer: io::Result<Answer<T, E>> = async {
             write(&mut stream, &message).await?;
@@ -115,13 +229,6 @@ impl Connection {
         let answer = answer.map_err(|error| NetworkError::new(&error))?;
         self.stream = Some(stream);
         answer.map_err(|error| RemoteError::new(self.target, error).into())
-    }
-
-    async fn connect(&self) -> io::Result<TcpStream> {
-        let address = self.address.ok_or_else(|| io::Error::other(format!("node {} has no address", self.target)))?;
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
     }
 }
 

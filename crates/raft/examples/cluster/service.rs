@@ -1,6 +1,7 @@
-//! One node: its storage, its raft, the listener for the other nodes, and the service for clients over HTTP.
+//! The service of a node: for clients over HTTP, and the listener for the other nodes. Both go on while the node begins another life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,16 +11,17 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use nofault::Db;
-use nofault::settings::Settings;
-use nofault_raft::{StateReader, while_running};
+use axum::routing::{get, post, put};
+use nofault_raft::{StateReader, end_of, while_running};
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
-use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use openraft::raft::ClientWriteResponse;
+use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-use crate::app::{Request, Types, VALUES, Values};
-use crate::network::{Network, serve};
+use crate::app::{Request, Types, VALUES};
+use crate::network::serve;
+use crate::node::{Life, live};
 
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
@@ -49,46 +51,58 @@ impl Options {
 
 #[derive(Clone)]
 struct Node {
-    raft: Raft<Types>,
-    reader: StateReader,
+    life: watch::Receiver<Result<Arc<Life>, String>>,
     members: Arc<BTreeMap<u64, BasicNode>>,
 }
 
-/// Runs a node until Ctrl-C.
-pub(crate) async fn run(options: Options) -> Result<(), Box<dyn std::error::Error>> {
-    let config = Config {
-        election_timeout_min: 400,
-        election_timeout_max: 800,
-        heartbeat_interval: 100,
-        install_snapshot_timeout: 10_000,
-        snapshot_policy: SnapshotPolicy::LogsSinceLast(2_000),
-        max_in_snapshot_log_to_keep: 200,
-        snapshot_max_chunk_size: 1 << 20,
-        ..Config::default()
-    };
-    std::fs::create_dir_all(&options.folder)?;
-    let settings = Settings { cache_bytes: 64 << 20, log_bytes: 64 << 20, ..Settings::default() };
-    let db = Db::open_or_create(options.folder.join("db"), &settings).await?;
-    let (log, state) = nofault_raft::open(&db, "values", &[VALUES], options.folder.join("snapshots"), Values).await?;
-    let reader = state.reader();
-    let listener = TcpListener::bind(options.listen).await?;
-    let members: BTreeMap<u64, BasicNode> =
-        options.peers.keys().chain([&options.id]).map(|id| (*id, BasicNode::default())).collect();
-    let network = Network { peers: Arc::new(options.peers) };
-    let raft = Raft::new(options.id, Arc::new(config.validate()?), network, log, state).await?;
-    tokio::spawn(serve(listener, raft.clone()));
+impl Node {
+    /// Returns the raft of this moment, whose core runs, with the reader of its state.
+    fn running(&self) -> Result<(Raft<Types>, StateReader), Refusal> {
+        let life = self.life.borrow().clone().map_err(unavailable)?;
+        let raft = life.raft.get().ok_or_else(|| unavailable("the node greets the others"))?;
+        match end_of(raft) {
+            Some(why) => Err(unavailable(format!("the node has stopped: {why}"))),
+            None => Ok((raft.clone(), life.reader.clone())),
+        }
+    }
+}
 
-    let node = Node { raft: raft.clone(), reader, members: Arc::new(members) };
+/// Runs a node until Ctrl-C, or until it cannot go on.
+pub(crate) async fn run(options: Options) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    std::fs::create_dir_all(&options.folder)?;
+    let listener = TcpListener::bind(options.listen).await?;
+    let told = watch::Sender::new(Err("the node opens its store".to_owned()));
+    tokio::spawn(serve(listener, told.subscribe()));
+    tokio::select! {
+        served = serve_clients(&options, told.subscribe()) => served?,
+        why = live(&options, &told) => return Err(why),
+    }
+    let raft = told.borrow().as_ref().ok().and_then(|life| life.raft.get().cloned());
+    if let Some(raft) = raft {
+        raft.shutdown().await?;
+    }
+    Ok(())
+}
+
+/// Serves clients until Ctrl-C, from the moment at which the raft of a life has begun.
+pub(crate) async fn serve_clients(
+    options: &Options,
+    mut life: watch::Receiver<Result<Arc<Life>, String>>,
+) -> io::Result<()> {
+    drop(life.wait_for(Life::has_begun).await);
+    let members = options.peers.keys().chain([&options.id]).map(|id| (*id, BasicNode::default())).collect();
     let service = Router::new()
-        .route("/keys/{key}", get(read).put(put).post(append).delete(remove))
+        .route("/keys/{key}", get(read).put(put_value).post(append).delete(remove))
         .route("/initialize", post(initialize))
+        .route("/members", get(show_members))
+        .route("/members/{id}", put(add_member).delete(remove_member))
+        .route("/voters", put(set_voters))
         .route("/status", get(status))
-        .with_state(node);
+        .with_state(Node { life, members: Arc::new(members) });
     let http = TcpListener::bind(options.http).await?;
     println!("node {} serves {}", options.id, http.local_addr()?);
-    axum::serve(http, service).with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) }).await?;
-    raft.shutdown().await?;
-    Ok(())
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(http, service).with_graceful_shutdown(stop).await
 }
 
 /// A request that was not carried out here, or of which this is not known, with the reason.
@@ -109,16 +123,27 @@ fn unavailable(why: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
 }
 
-async fn write(node: Node, request: Request) -> Result<Vec<u8>, Refusal> {
-    match while_running(&node.raft, node.raft.client_write(request)).await {
+/// Returns what a write, of a value or of the members, has come to.
+fn written(
+    answer: Result<ClientWriteResponse<Types>, RaftError<u64, ClientWriteError<u64, BasicNode>>>,
+) -> Result<Vec<u8>, Refusal> {
+    match answer {
         Ok(written) => Ok(written.data.0.unwrap_or_default()),
         Err(RaftError::APIError(ClientWriteError::ForwardToLeader(to))) => Err(elsewhere(to.leader_id)),
+        Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(error))) => {
+            Err(Refusal(StatusCode::CONFLICT, error.to_string()))
+        }
         Err(error) => Err(unavailable(error)),
     }
 }
 
+async fn write(node: Node, request: Request) -> Result<Vec<u8>, Refusal> {
+    let (raft, _) = node.running()?;
+    written(while_running(&raft, raft.client_write(request)).await)
+}
+
 /// Sets a value; the answer is the one before.
-async fn put(State(node): State<Node>, Path(key): Path<String>, value: Bytes) -> Result<Vec<u8>, Refusal> {
+async fn put_value(State(node): State<Node>, Path(key): Path<String>, value: Bytes) -> Result<Vec<u8>, Refusal> {
     write(node, Request::Put { key, value: value.into() }).await
 }
 
@@ -133,31 +158,70 @@ async fn remove(State(node): State<Node>, Path(key): Path<String>) -> Result<Vec
 
 /// Reads a value as of a moment within this call: a majority has confirmed that this node leads.
 async fn read(State(node): State<Node>, Path(key): Path<String>) -> Result<Vec<u8>, Refusal> {
-    match while_running(&node.raft, node.raft.ensure_linearizable()).await {
+    let (raft, reader) = node.running()?;
+    match while_running(&raft, raft.ensure_linearizable()).await {
         Ok(_) => {}
         Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => return Err(elsewhere(to.leader_id)),
         Err(error) => return Err(unavailable(error)),
     }
-    let value = node.reader.view().get(VALUES, key).await.map_err(unavailable)?;
+    let value = reader.view().get(VALUES, key).await.map_err(unavailable)?;
     value.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, String::new()))
 }
 
 /// Makes this node and its peers a cluster. One node is asked, once.
 async fn initialize(State(node): State<Node>) -> Result<(), Refusal> {
-    let initialized = while_running(&node.raft, node.raft.initialize(BTreeMap::clone(&node.members))).await;
+    let (raft, _) = node.running()?;
+    let initialized = while_running(&raft, raft.initialize(BTreeMap::clone(&node.members))).await;
     initialized.map_err(|error| Refusal(StatusCode::CONFLICT, error.to_string()))
 }
 
-/// Who leads, and how far this node is.
-async fn status(State(node): State<Node>) -> String {
-    let metrics = node.raft.metrics().borrow().clone();
+/// Lists the members, as far as this node knows: id, voter or learner, address.
+async fn show_members(State(node): State<Node>) -> Result<String, Refusal> {
+    let (raft, _) = node.running()?;
+    let metrics = raft.metrics().borrow().clone();
+    let members = metrics.membership_config.membership();
+    let voters: BTreeSet<u64> = members.voter_ids().collect();
+    let line = |(id, node): (&u64, &BasicNode)| {
+        format!("{id} {} {}\n", if voters.contains(id) { "voter" } else { "learner" }, node.addr)
+    };
+    Ok(members.nodes().map(line).collect())
+}
+
+/// Adds a learner, whose address, for the other nodes, is the content. It gets all entries, and counts for no majority.
+async fn add_member(State(node): State<Node>, Path(id): Path<u64>, address: String) -> Result<Vec<u8>, Refusal> {
+    let (raft, _) = node.running()?;
+    written(while_running(&raft, raft.add_learner(id, BasicNode::new(address.trim()), false)).await)
+}
+
+/// Makes these members, whose ids are the content, the voters. A voter that is not among them leaves. A change that a leader did not end is
+/// ended by the same request to the next one.
+async fn set_voters(State(node): State<Node>, ids: String) -> Result<Vec<u8>, Refusal> {
+    let ids: Result<BTreeSet<u64>, _> = ids.split_whitespace().map(str::parse).collect();
+    let ids = ids.map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let (raft, _) = node.running()?;
+    written(while_running(&raft, raft.change_membership(ids, false)).await)
+}
+
+/// Removes a member, voter or learner. From then on it may come back with an emptied folder.
+async fn remove_member(State(node): State<Node>, Path(id): Path<u64>) -> Result<Vec<u8>, Refusal> {
+    let (raft, _) = node.running()?;
+    let is_voter = raft.metrics().borrow().membership_config.membership().voter_ids().any(|voter| voter == id);
+    let ids = BTreeSet::from([id]);
+    let change = if is_voter { ChangeMembers::RemoveVoters(ids) } else { ChangeMembers::RemoveNodes(ids) };
+    written(while_running(&raft, raft.change_membership(change, false)).await)
+}
+
+/// Who leads, and how far this node is. A node whose core has ended says so, and why.
+async fn status(State(node): State<Node>) -> Result<String, Refusal> {
+    let (raft, _) = node.running()?;
+    let metrics = raft.metrics().borrow().clone();
     let index = |id: Option<openraft::LogId<u64>>| id.map_or(0, |id| id.index);
-    format!(
+    Ok(format!(
         "leader {}\nterm {}\napplied {}\nsnapshot {}\npurged {}\n",
         metrics.current_leader.unwrap_or(0),
         metrics.current_term,
         index(metrics.last_applied),
         index(metrics.snapshot),
         index(metrics.purged),
-    )
+    ))
 }

@@ -1,4 +1,4 @@
-//! Three real processes over loopback: they are killed with `SIGKILL` and cut off from each other, while clients append to lists and
+//! Real processes over loopback: they are killed with `SIGKILL` and cut off from each other, and members come and go, while clients append to lists and
 //! read them. What the clients saw is checked for linearizability, with every append that was acknowledged.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
@@ -12,14 +12,18 @@ mod isolation {
 }
 #[path = "../../examples/cluster/network.rs"]
 mod network;
+#[path = "../../examples/cluster/node.rs"]
+mod node;
 mod proxy;
 #[path = "../../examples/cluster/service.rs"]
 mod service;
+mod setbacks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,13 +32,18 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::isolation::graph::{Outcome, Step, Txn, check};
 use crate::proxy::Links;
 
 /// Environment variable with the options of a node, for the child that is one.
 const NODE: &str = "NOFAULT_CHILD_NODE";
+/// The first members.
 const NODES: [u64; 3] = [1, 2, 3];
+/// A node that is added later.
+const SPARE: u64 = 4;
+const ALL: [u64; 4] = [1, 2, 3, SPARE];
 const LISTS: u32 = 3;
 /// The time after which a client turns to another node: a leader that is cut off never answers a write.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -45,7 +54,10 @@ fn child_that_is_a_node() {
     let Ok(words) = std::env::var(NODE) else { return };
     let options = service::Options::parse(words.split('\n').map(str::to_owned)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(service::run(options)).unwrap();
+    if let Err(error) = runtime.block_on(service::run(options)) {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
 }
 
 /// A process that is killed when the test ends, in any way.
@@ -76,18 +88,110 @@ struct Places {
     nodes: BTreeMap<u64, SocketAddr>,
 }
 
-fn start(id: u64, folder: &Path, places: &Places, links: &Links) -> Process {
-    let folder = folder.join(id.to_string());
-    let mut words = vec![id.to_string(), folder.to_str().unwrap().to_owned()];
-    words.extend([places.http[&id].to_string(), places.nodes[&id].to_string()]);
-    words.extend(links.peers_of(id).iter().map(|(id, address)| format!("{id}={address}")));
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["child_that_is_a_node", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
-        .env(NODE, words.join("\n"))
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    Process(child)
+/// The nodes of a test: three members, and one that may become a member.
+struct Cluster {
+    folder: tempfile::TempDir,
+    places: Arc<Places>,
+    links: Links,
+    processes: BTreeMap<u64, Process>,
+}
+
+impl Cluster {
+    /// Starts three nodes, which agree on a leader.
+    async fn start() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let addresses = free_addresses(&mut Rng::new(), 8);
+        let by_id = |addresses: &[SocketAddr]| (1..=SPARE).zip(addresses.iter().copied()).collect();
+        let places = Arc::new(Places { http: by_id(&addresses[..4]), nodes: by_id(&addresses[4..]) });
+        let links = Links::open(&places.nodes).await.unwrap();
+        let mut cluster = Self { folder, places, links, processes: BTreeMap::new() };
+        NODES.into_iter().for_each(|id| cluster.run(id));
+        for _ in 0..600 {
+            // Also when it is done already, and the answer was lost.
+            if let Ok((200 | 409, _)) = ask(cluster.places.http[&1], "POST", "/initialize", b"").await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        cluster.leader(&NODES).await;
+        cluster
+    }
+
+    fn path(&self, id: u64) -> PathBuf {
+        self.folder.path().join(id.to_string())
+    }
+
+    /// What the node has written to its standard error, in all of its processes.
+    fn said(&self, id: u64) -> PathBuf {
+        self.folder.path().join(format!("{id}.said"))
+    }
+
+    /// Starts the process of a node. The first members know each other from the start, and the spare one knows them.
+    fn run(&mut self, id: u64) {
+        let mut words = vec![id.to_string(), self.path(id).to_str().unwrap().to_owned()];
+        words.extend([self.places.http[&id].to_string(), self.places.nodes[&id].to_string()]);
+        let peers = self.links.peers_of(id).into_iter().filter(|(id, _)| NODES.contains(id));
+        words.extend(peers.map(|(id, address)| format!("{id}={address}")));
+        let said = File::options().create(true).append(true).open(self.said(id)).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["child_that_is_a_node", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(NODE, words.join("\n"))
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .unwrap();
+        self.processes.insert(id, Process(child));
+    }
+
+    fn kill(&mut self, id: u64) {
+        self.processes.remove(&id);
+    }
+
+    /// Waits until one of these nodes leads and answers reads. Returns its id.
+    async fn leader(&self, among: &[u64]) -> u64 {
+        for _ in 0..600 {
+            for id in among {
+                if let Ok((200 | 404, _)) = ask(self.places.http[id], "GET", "/keys/0", b"").await {
+                    return *id;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no leader within half a minute");
+    }
+
+    /// Sends a request to each of the nodes until the leader has carried it out.
+    async fn carry_out(&self, method: &str, path: &str, body: &str) {
+        let mut last = BTreeMap::new();
+        for _ in 0..600 {
+            for (id, to) in &self.places.http {
+                match ask(*to, method, path, body.as_bytes()).await {
+                    Ok((200, _)) => return,
+                    other => {
+                        drop(last.insert(
+                            *id,
+                            other.map(|(status, why)| (status, String::from_utf8_lossy(&why).into_owned())),
+                        ))
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{method} {path} {body}: {last:?}");
+    }
+
+    /// Returns the members, as the leader knows them: voters, and learners.
+    async fn members(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let leader = self.leader(&ALL).await;
+        let (_, lines) = ask(self.places.http[&leader], "GET", "/members", b"").await.unwrap();
+        let (mut voters, mut learners) = (BTreeSet::new(), BTreeSet::new());
+        for line in String::from_utf8(lines).unwrap().lines() {
+            let mut words = line.split(' ');
+            let id = words.next().unwrap().parse().unwrap();
+            if words.next() == Some("voter") { &mut voters } else { &mut learners }.insert(id);
+        }
+        (voters, learners)
+    }
 }
 
 /// Sends a request and returns status and body of the answer. A connection of its own for each, which the answer ends.
@@ -113,19 +217,6 @@ async fn ask(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::Resul
         return Err(unfit());
     }
     Ok((status, answer[end..].to_vec()))
-}
-
-/// Waits until one of these nodes leads and answers reads. Returns its id.
-async fn leader(places: &Places, among: &[u64]) -> u64 {
-    for _ in 0..600 {
-        for id in among {
-            if let Ok((200 | 404, _)) = ask(places.http[id], "GET", "/keys/0", b"").await {
-                return *id;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("no leader within half a minute");
 }
 
 /// Operations of clients as they were recorded, in ticks of one clock.
@@ -157,7 +248,14 @@ async fn ask_soon(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::
 
 /// Appends to lists and reads them until `done`, at the node that answered last. One that `roams` only reads, at any node, so that some
 /// reads come to a leader whose place another has taken.
-async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool>, seed: u64, roams: bool) {
+async fn client(
+    places: Arc<Places>,
+    nodes: &'static [u64],
+    history: Arc<History>,
+    done: Arc<AtomicBool>,
+    seed: u64,
+    roams: bool,
+) {
     let mut rng = Rng::with_seed(seed);
     let (mut number, mut at) = (0, 1);
     while !done.load(Ordering::SeqCst) {
@@ -185,85 +283,144 @@ async fn client(places: Arc<Places>, history: Arc<History>, done: Arc<AtomicBool
             answer
         };
         match answer {
-            _ if roams => at = NODES[rng.usize(..3)],
+            _ if roams => at = nodes[rng.usize(..nodes.len())],
             Ok((200 | 404, _)) => continue,
             Ok((421, leader)) => {
                 let leader = String::from_utf8_lossy(&leader).parse().ok();
-                at = leader.filter(|leader| NODES.contains(leader)).unwrap_or(NODES[rng.usize(..3)]);
+                at = leader.filter(|leader| nodes.contains(leader)).unwrap_or(nodes[rng.usize(..nodes.len())]);
             }
-            _ => at = NODES[rng.usize(..3)],
+            _ => at = nodes[rng.usize(..nodes.len())],
         }
         tokio::time::sleep(Duration::from_millis(rng.u64(1..40))).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_see_linearizable_lists_over_kills_and_partitions() {
+/// Clients at work, and what they saw.
+struct Clients {
+    history: Arc<History>,
+    done: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    fn start(cluster: &Cluster, nodes: &'static [u64], seed: u64) -> Self {
+        let (history, done) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
+        let client = |at| client(cluster.places.clone(), nodes, history.clone(), done.clone(), seed * 100 + at, at > 3);
+        let tasks = (1..=6).map(|at| tokio::spawn(client(at))).collect();
+        Self { history, done, tasks }
+    }
+
+    /// Ends the clients, reads each list once more, and checks all that was seen.
+    async fn check(self, cluster: &Cluster, what: &str) {
+        let Self { history, done, tasks } = self;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        done.store(true, Ordering::SeqCst);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let last = cluster.leader(&ALL).await;
+        for key in 0..LISTS {
+            let begun = history.tick();
+            let path = format!("/keys/{key}");
+            let (status, value) = ask(cluster.places.http[&last], "GET", &path, b"").await.unwrap();
+            assert_eq!(status, 200);
+            let read = Step::ReadList { key, elements: elements(&value), ranged: false };
+            history.record(begun, Outcome::Committed, vec![read]);
+        }
+        let txns = std::mem::take(&mut *history.txns.lock().unwrap());
+        let committed = txns.iter().filter(|txn| txn.outcome == Outcome::Committed).count();
+        let counts = check(&txns).unwrap_or_else(|anomaly| panic!("{what}: {anomaly}"));
+        println!("{committed} of {} operations committed over {what}; {counts:?}", txns.len());
+        assert!(committed > 100, "{committed} operations are no history to learn from");
+    }
+}
+
+fn seed() -> u64 {
     let seed = std::env::var("NOFAULT_SEED").map_or(1, |seed| seed.parse().unwrap());
     println!("NOFAULT_SEED={seed}");
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let addresses = free_addresses(&mut Rng::new(), 6);
-    let by_id = |addresses: &[SocketAddr]| NODES.into_iter().zip(addresses.iter().copied()).collect();
-    let places = Arc::new(Places { http: by_id(&addresses[..3]), nodes: by_id(&addresses[3..]) });
-    let links = Links::open(&places.nodes).await.unwrap();
-    let mut processes: BTreeMap<u64, Process> =
-        NODES.into_iter().map(|id| (id, start(id, folder.path(), &places, &links))).collect();
-    for _ in 0..600 {
-        // Also when it is done already, and the answer was lost.
-        if let Ok((200 | 409, _)) = ask(places.http[&1], "POST", "/initialize", b"").await {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    leader(&places, &NODES).await;
+    seed
+}
 
-    let (history, done) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
-    let clients: Vec<_> = (1..=6)
-        .map(|at| tokio::spawn(client(places.clone(), history.clone(), done.clone(), seed * 100 + at, at > 3)))
-        .collect();
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_see_linearizable_lists_over_kills_and_partitions() {
+    let seed = seed();
+    let mut cluster = Cluster::start().await;
+    let clients = Clients::start(&cluster, &NODES, seed);
     let mut rng = Rng::with_seed(seed);
     let (mut kills, mut splits) = (0, 0);
     for round in 0..8 {
         // The leader every other time: it is the one with something to lose.
-        let victim = if round % 2 == 0 { leader(&places, &NODES).await } else { NODES[rng.usize(..3)] };
+        let victim = if round % 2 == 0 { cluster.leader(&NODES).await } else { NODES[rng.usize(..3)] };
         if round % 4 < 2 {
-            processes.remove(&victim);
+            cluster.kill(victim);
             kills += 1;
             tokio::time::sleep(Duration::from_millis(rng.u64(200..800))).await;
-            processes.insert(victim, start(victim, folder.path(), &places, &links));
+            cluster.run(victim);
         } else {
-            links.split(&[victim]);
+            cluster.links.split(&[victim]);
             splits += 1;
             // Long enough for another leader, and for clients to find it.
             let others: Vec<u64> = NODES.into_iter().filter(|id| *id != victim).collect();
-            leader(&places, &others).await;
+            cluster.leader(&others).await;
             tokio::time::sleep(Duration::from_millis(rng.u64(500..1000))).await;
-            links.split(&[]);
+            cluster.links.split(&[]);
         }
         tokio::time::sleep(Duration::from_millis(rng.u64(100..600))).await;
     }
     // All at once, as in a power failure of the site.
-    processes.clear();
-    for id in NODES {
-        processes.insert(id, start(id, folder.path(), &places, &links));
+    cluster.processes.clear();
+    NODES.into_iter().for_each(|id| cluster.run(id));
+    cluster.leader(&NODES).await;
+    clients.check(&cluster, &format!("{kills} kills and {splits} splits, seed {seed}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_change_over_kills_and_clients_see_linearizable_lists() {
+    let seed = seed();
+    let mut cluster = Cluster::start().await;
+    cluster.run(SPARE);
+    let clients = Clients::start(&cluster, &ALL, seed);
+    let mut rng = Rng::with_seed(seed);
+    let (address, mut voters) = (cluster.places.nodes[&SPARE].to_string(), BTreeSet::from(NODES));
+    let mut kills = 0;
+    for round in 0..4 {
+        // The spare node takes the place of the leader, or of another one, and gives it back.
+        let leader = cluster.leader(&ALL).await;
+        let changes = if voters.contains(&SPARE) {
+            let back = NODES.into_iter().find(|id| !voters.contains(id)).unwrap();
+            voters = BTreeSet::from(NODES);
+            [
+                ("PUT", format!("/members/{back}"), cluster.places.nodes[&back].to_string()),
+                ("PUT", "/voters".into(), words(&voters)),
+            ]
+        } else {
+            let leaves = if round == 0 { leader } else { NODES[rng.usize(..3)] };
+            voters = NODES.into_iter().filter(|id| *id != leaves).chain([SPARE]).collect();
+            [("PUT", format!("/members/{SPARE}"), address.clone()), ("PUT", "/voters".into(), words(&voters))]
+        };
+        for (method, path, body) in changes {
+            // The leader is killed at any moment of the change, and the change asked for again until it has come about.
+            let leader = cluster.leader(&ALL).await;
+            let kill = async {
+                tokio::time::sleep(Duration::from_millis(rng.u64(..40))).await;
+                leader
+            };
+            let asked = ask(cluster.places.http[&leader], method, &path, body.as_bytes());
+            let (victim, _) = tokio::join!(kill, tokio::time::timeout(Duration::from_millis(40), asked));
+            cluster.kill(victim);
+            kills += 1;
+            cluster.run(victim);
+            cluster.carry_out(method, &path, &body).await;
+        }
+        assert_eq!(cluster.members().await, (voters.clone(), BTreeSet::new()), "round {round}");
     }
-    leader(&places, &NODES).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    done.store(true, Ordering::SeqCst);
-    for client in clients {
-        client.await.unwrap();
-    }
-    let last = leader(&places, &NODES).await;
-    for key in 0..LISTS {
-        let begun = history.tick();
-        let (status, value) = ask(places.http[&last], "GET", &format!("/keys/{key}"), b"").await.unwrap();
-        assert_eq!(status, 200);
-        let read = Step::ReadList { key, elements: elements(&value), ranged: false };
-        history.record(begun, Outcome::Committed, vec![read]);
-    }
-    let txns = std::mem::take(&mut *history.txns.lock().unwrap());
-    let committed = txns.iter().filter(|txn| txn.outcome == Outcome::Committed).count();
-    let counts = check(&txns).unwrap_or_else(|anomaly| panic!("seed {seed}: {anomaly}"));
-    println!("{committed} of {} operations committed over {kills} kills and {splits} splits; {counts:?}", txns.len());
-    assert!(committed > 200, "{committed} operations are no history to learn from");
+    cluster.carry_out("PUT", &format!("/members/{SPARE}"), &address).await;
+    assert_eq!(cluster.members().await, (voters.clone(), BTreeSet::from([SPARE])));
+    cluster.carry_out("DELETE", &format!("/members/{SPARE}"), "").await;
+    assert_eq!(cluster.members().await, (voters, BTreeSet::new()));
+    clients.check(&cluster, &format!("changes of the members and {kills} kills, seed {seed}")).await;
+}
+
+fn words(ids: &BTreeSet<u64>) -> String {
+    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
