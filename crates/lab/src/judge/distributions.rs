@@ -19,20 +19,30 @@ pub(super) fn p_of_f(f: f64, above: f64, below: f64) -> f64 {
 
 /// The t that is exceeded, in either direction, with probability `alpha`: by bisection.
 pub(super) fn t_quantile(alpha: f64, freedom: f64) -> f64 {
+    let (a, b) = (freedom / 2.0, 0.5);
+    let ln_complete = ln_beta(a, b);
+    let is_below = |t: f64| regularized_beta(ln_complete, a, b, freedom / (freedom + t * t)) > alpha;
     let (mut low, mut high) = (0.0, 1e9);
-    for _ in 0..200 {
+    loop {
         let middle = f64::midpoint(low, high);
-        if p_of_t(middle, freedom) > alpha { low = middle } else { high = middle }
+        if middle == low || middle == high {
+            return middle;
+        }
+        if is_below(middle) { low = middle } else { high = middle }
     }
-    f64::midpoint(low, high)
 }
 
 /// The regularised incomplete beta function, by its continued fraction (Lentz's method).
 fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
+    regularized_beta(ln_beta(a, b), a, b, x)
+}
+
+/// As [`incomplete_beta`]; `ln_complete` is [`ln_beta`] of `a` and `b`, which most of the time goes into.
+fn regularized_beta(ln_complete: f64, a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp();
+    let front = (a * x.ln() + b * (1.0 - x).ln() - ln_complete).exp();
     if x < (a + 1.0) / (a + b + 2.0) {
         front * beta_fraction(a, b, x) / a
     } else {
@@ -60,6 +70,11 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
         }
     }
     result
+}
+
+/// The logarithm of the beta function.
+fn ln_beta(a: f64, b: f64) -> f64 {
+    ln_gamma(a) + ln_gamma(b) - ln_gamma(a + b)
 }
 
 /// The logarithm of the gamma function, by Stirling's series, shifted up to where the series is exact.
@@ -94,11 +109,13 @@ pub(super) fn trigamma(x: f64) -> f64 {
 /// The x at which [`trigamma`], which falls, has a positive value: by bisection.
 pub(super) fn inverse_trigamma(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6, 1e6);
-    for _ in 0..200 {
+    loop {
         let middle = f64::sqrt(low * high);
+        if middle <= low || middle >= high {
+            return middle;
+        }
         if trigamma(middle) > value { low = middle } else { high = middle }
     }
-    f64::sqrt(low * high)
 }
 
 #[cfg(test)]
