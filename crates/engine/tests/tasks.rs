@@ -291,6 +291,37 @@ fn a_runtime_that_takes_the_completions_does_not_keep_the_database_open() {
 
 #[cfg(feature = "tokio")]
 #[test]
+fn a_runtime_that_took_the_completions_and_stops_polling_only_delays_the_tasks_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, table) = larger_than_memory(&folder.path().join("db"));
+    if db.asynchronous().completions().is_none() {
+        eprintln!("not run: this disk has no descriptor to poll (no io_uring here)");
+        return;
+    }
+    let table: &nofault::Table = table.as_ref();
+    std::thread::scope(|scope| {
+        // Dropped in a panic as well, so that the runtime ends.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let db = &db;
+        scope.spawn(move || {
+            on_one_thread(async {
+                db.asynchronous().complete_on_tokio().unwrap();
+                get_in_tasks(table).await;
+                tell.send(()).unwrap();
+                // Its one thread waits here, and polls nothing.
+                assert!(released.recv().is_err());
+                get_in_tasks(table).await;
+            });
+        });
+        told.recv().unwrap();
+        on_one_thread(get_in_tasks(table));
+        drop(release);
+    });
+}
+
+#[cfg(feature = "tokio")]
+#[test]
 fn completions_are_not_given_to_a_runtime_that_does_not_exist() {
     let folder = tempfile::tempdir().unwrap();
     let (db, _table) = larger_than_memory(&folder.path().join("db"));

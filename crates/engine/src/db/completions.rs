@@ -18,8 +18,11 @@ use crate::buffer_pool::ReadCompletions;
 use crate::sync::event::Event;
 
 /// Completions of reads, for a runtime to take. While one lives, no thread of the database takes them: its owner must
-/// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before.
-/// Blocking calls take their own completions in any case.
+/// call [`Completions::take`] each time the descriptor becomes readable, and reads of tasks do not complete before. An
+/// owner that does not is replaced: when completions have been there for 50 to 100 ms, a thread of the database takes them,
+/// and all later ones, until the owner calls [`Completions::take`] again. (Without the database's threads,
+/// [`Settings::background_threads`](crate::settings::Settings::background_threads), nothing replaces it.) Blocking calls take
+/// their own completions in any case.
 ///
 /// With tokio, use `Db::complete_on_tokio` (feature `tokio`). With another runtime, a task does the following. Here
 /// `readable` stands for the runtime's own way of waiting for a descriptor, and `first` for its way of waiting for two

@@ -1,7 +1,9 @@
 //! Decides which thread takes the completions of reads: the pool's completion thread, an executor, or the waiting threads.
 //!
 //! Until a task waits for a ticket or a long range scan begins, blocking waiters take their completions themselves: that costs
-//! them no hop between threads. An executor that polls the queue's descriptor replaces the completion thread. When no task has
+//! them no hop between threads. An executor that polls the queue's descriptor replaces the completion thread, until it leaves
+//! completions lying for [`OVERDUE_AFTER`] while tasks wait: then the completion thread takes them, until the executor does
+//! again. So an executor that stops polling delays the tasks of others and does not stop them. When no task has
 //! waited for a tenth of a second, the completion thread leaves the queue to blocking waiters again; it does not sooner,
 //! because each change costs a wake-up.
 //!
@@ -15,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::error::Result;
 use crate::sync::notifier::Notifier;
 
@@ -22,6 +26,9 @@ use crate::sync::notifier::Notifier;
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_micros(200);
 /// Time without waiting tasks after which the completion thread no longer serves tasks.
 const QUIET_AFTER: Duration = Duration::from_millis(100);
+/// Time for which an executor may leave completions in the queue before the completion thread takes them, and the longest
+/// time between two looks of that thread: it takes them before twice this time has passed.
+const OVERDUE_AFTER: Duration = Duration::from_millis(50);
 /// Added to `CompletionDemand::tasks` when a task begins to wait: one to each half.
 const TASK_BEGINS: u64 = 1 << 32 | 1;
 
@@ -39,6 +46,13 @@ pub(crate) struct CompletionDemand {
     quiet: Mutex<Option<(u64, Instant)>>,
     /// Number of executors that take completions themselves.
     executors: AtomicUsize,
+    /// Number of times that an executor took completions.
+    takes: AtomicU64,
+    /// The value of `takes` when the completion thread first found completions in the queue that no executor has taken
+    /// since, and the time. For that thread.
+    untaken: Mutex<Option<(u64, Instant)>>,
+    /// Whether the completion thread takes completions in place of executors. Set by that thread, cleared by an executor.
+    replaces_executors: AtomicBool,
     /// Number of long range scans in progress.
     scans: AtomicUsize,
     /// Number of blocking waiters that rely on the completion thread to take their completions.
@@ -49,7 +63,7 @@ impl CompletionDemand {
     /// Creates the counts, with no users yet.
     ///
     /// # Errors
-    /// `NoSpace` when the process has no descriptors left.
+    /// `NoResources` when the process has no descriptors left.
     pub(super) fn new(ready_fd: Option<OwnedFd>) -> Result<Self> {
         Ok(Self {
             notifier: Notifier::new()?,
@@ -58,6 +72,9 @@ impl CompletionDemand {
             tasks: AtomicU64::new(0),
             quiet: Mutex::default(),
             executors: AtomicUsize::new(0),
+            takes: AtomicU64::new(0),
+            untaken: Mutex::default(),
+            replaces_executors: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
             reliant: AtomicUsize::new(0),
         })
@@ -122,6 +139,45 @@ impl CompletionDemand {
         self.notifier.notify();
     }
 
+    /// Notes that an executor takes completions.
+    pub(super) fn note_take(&self) {
+        self.takes.fetch_add(1, Ordering::SeqCst);
+        if self.replaces_executors.load(Ordering::Relaxed) {
+            self.replaces_executors.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns whether executors take the completions.
+    fn has_executor(&self) -> bool {
+        self.executors.load(Ordering::SeqCst) > 0 && !self.replaces_executors.load(Ordering::SeqCst)
+    }
+
+    /// Replaces the executors if they have left completions in the queue for too long. Called by the completion thread.
+    fn look_at_executors(&self, now: Instant) {
+        let takes = self.takes.load(Ordering::SeqCst);
+        let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
+        match *untaken {
+            _ if !self.is_ready() => *untaken = None,
+            Some((seen, since)) if seen == takes => {
+                if now.saturating_duration_since(since) >= OVERDUE_AFTER {
+                    *untaken = None;
+                    // An executor that takes at this moment clears it with its next take.
+                    self.replaces_executors.store(true, Ordering::SeqCst);
+                }
+            }
+            _ => *untaken = Some((takes, now)),
+        }
+    }
+
+    /// Returns whether there are completions in the queue.
+    fn is_ready(&self) -> bool {
+        let Some(ready_fd) = &self.ready_fd else { return false };
+        let mut watched = [PollFd::new(ready_fd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An interruption is as good as none: the next look finds them.
+        poll(&mut watched, Some(&at_once)).is_ok_and(|count| count > 0)
+    }
+
     fn begin_scan(&self) {
         if self.scans.fetch_add(1, Ordering::SeqCst) == 0 {
             // The completion thread does not poll the queue yet.
@@ -146,13 +202,13 @@ impl CompletionDemand {
     /// Returns whether the completion thread, if there is one, will take the completions of a thread that now begins to
     /// wait.
     pub(super) fn is_served(&self) -> bool {
-        (self.serves_tasks() || self.scans.load(Ordering::SeqCst) > 0) && self.executors.load(Ordering::SeqCst) == 0
+        (self.serves_tasks() || self.scans.load(Ordering::SeqCst) > 0) && !self.has_executor()
     }
 
     /// Returns whether the completion thread must take completions from the queue.
     fn is_wanted(&self) -> bool {
         let relied_on = || self.scans.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0;
-        (self.serves_tasks() || relied_on()) && self.executors.load(Ordering::SeqCst) == 0
+        (self.serves_tasks() || relied_on()) && !self.has_executor()
     }
 
     pub(crate) fn wake(&self) {
@@ -169,9 +225,17 @@ impl CompletionDemand {
         // Without other users the queue is not polled: a wake-up for each read of a blocking waiter would only slow the
         // waiter down.
         let listens = self.is_wanted();
+        // Then an executor is to take the completions of tasks.
+        let watches = !listens && self.serves_tasks();
         let ready = self.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
-        let most = (listens && ready.is_none()).then_some(WITHOUT_DESCRIPTOR);
+        let most = match () {
+            () if watches => Some(OVERDUE_AFTER),
+            () => (listens && ready.is_none()).then_some(WITHOUT_DESCRIPTOR),
+        };
         self.notifier.wait(ready, most);
+        if watches {
+            self.look_at_executors(Instant::now());
+        }
         // The notification may come from a scan that has just begun and requested its first reads.
         listens || self.is_wanted()
     }
@@ -219,6 +283,31 @@ mod tests {
         assert!(!look(3200) && !look(4000));
         demand.begin_task();
         assert!(demand.serves_tasks() && look(5000));
+    }
+
+    #[test]
+    fn an_executor_that_leaves_completions_in_the_queue_is_replaced_until_it_takes_them() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let demand = CompletionDemand::new(Some(reader)).unwrap();
+        let start = Instant::now();
+        let look = |later_ms: u64| {
+            demand.look_at_executors(start + Duration::from_millis(later_ms));
+            demand.is_wanted()
+        };
+        demand.begin_task();
+        assert!(demand.is_wanted() && demand.is_served());
+        demand.begin_executor();
+        assert!(!look(0) && !look(1000), "there is nothing to take");
+        rustix::io::write(&writer, &[1]).unwrap();
+        assert!(!look(2000) && !look(2049));
+        demand.note_take();
+        assert!(!look(2050) && !look(2099), "the executor has taken some");
+        assert!(look(2100) && demand.is_served() && look(9000));
+        demand.note_take();
+        assert!(!demand.is_wanted() && !demand.is_served(), "the executor is back");
+        assert!(!look(9001) && look(9051));
+        demand.end_executor();
+        assert!(demand.is_wanted());
     }
 
     /// The outcome of the race between a task that begins to wait and the thread that leaves tasks.

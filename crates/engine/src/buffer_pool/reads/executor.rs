@@ -8,7 +8,8 @@ use nofault_io::process::Process;
 use super::completion_demand::CompletionDemand;
 use super::dispatcher::Dispatcher;
 
-/// The right of an executor to take completions itself. While such a right exists, the completion thread is idle.
+/// The right of an executor to take completions itself. While such a right exists and is used, the completion
+/// thread is idle.
 pub(crate) struct ReadCompletions {
     /// The process that has the queue.
     process: Process,
@@ -28,6 +29,7 @@ impl ReadCompletions {
     /// Takes completions and submits queued reads, unless another thread is doing so.
     pub(crate) fn take(&self) {
         if self.process.is_here() {
+            self.demand.note_take();
             self.dispatcher.take();
         }
     }

@@ -21,7 +21,9 @@ impl Db {
     ///
     /// Tasks wait for their reads until the runtime polls its descriptors: a task that computes for long delays all of
     /// them, as it delays sockets. A current-thread runtime polls only inside `block_on`: tasks of other runtimes that
-    /// use the same database would wait for it, so let the runtime with most of the reads call this.
+    /// use the same database wait for it, so let the runtime with most of the reads call this. They do not wait for ever:
+    /// after 50 to 100 ms a thread of the database takes the completions, until this runtime polls again (see
+    /// [`Completions`]).
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
