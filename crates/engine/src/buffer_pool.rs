@@ -310,10 +310,12 @@ impl BufferPool {
         BackgroundThreads::start(&self.background, in_panic)
     }
 
-    /// Ends the pool of a database that is closed: every page that is looked up, and every wait, fails with this error.
+    /// Ends the pool of a database that is closed: every page that is looked up, and every wait, fails with this error, and
+    /// no write is in flight any more. Waits for writes under way.
     pub(crate) fn end(&self, why: &Error) {
         self.versions.end(why);
         self.reads.failure().end(why);
+        self.writer.end();
     }
 
     /// Returns the clock by which entries expire.

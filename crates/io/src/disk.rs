@@ -158,6 +158,33 @@ pub trait Queue: Send {
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
+/// A queue that has ended: it refuses every operation with `Stopped`. It takes the place of a queue that is dropped, which
+/// ends all that is in flight in it.
+#[derive(Debug)]
+pub struct EndedQueue;
+
+impl Queue for EndedQueue {
+    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
+        Err(RefusedOp { op, error: Error::new(ErrorKind::Stopped, "use a queue", "the queue has ended") })
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reap(&mut self, _wait_for: usize, _into: &mut Vec<Completion>) -> Result<()> {
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
 /// An operation that was not accepted, and why.
 #[derive(Debug)]
 pub struct RefusedOp {

@@ -98,6 +98,11 @@ impl Writer {
         &self.codecs
     }
 
+    /// Ends the queue: nothing is written any more. Waits for another thread that is writing.
+    pub(super) fn end(&self) {
+        self.lock().end();
+    }
+
     fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         self.queue.lock()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Op, OpKind};
-use nofault_io::disk::{Disk, Queue};
+use nofault_io::disk::{Disk, EndedQueue, Queue};
 use nofault_io::error::ErrorKind as IoKind;
 
 use crate::error::{Error, Result};
@@ -29,6 +29,11 @@ impl WriteQueue {
     pub(super) fn new(queue: Box<dyn Queue>, disk: &Arc<dyn Disk>) -> Result<Self> {
         let file_bytes = disk.len_bytes().map_err(|error| Error::from_io("ask the data file's length", error))?;
         Ok(Self { queue, disk: Arc::clone(disk), file_bytes, may_preallocate: true })
+    }
+
+    /// Ends the queue, with all that a thread which has panicked left in flight in it.
+    pub(super) fn end(&mut self) {
+        self.queue = Box::new(EndedQueue);
     }
 
     /// Returns the length of the data file in bytes.

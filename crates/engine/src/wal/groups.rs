@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::Queue;
+use nofault_io::disk::{EndedQueue, Queue};
 use nofault_io::error::Error as IoError;
 
 use super::segments::FREE_TO_ASSIGN;
@@ -62,6 +62,12 @@ impl Writer {
             .map_err(|error| Error::from_io("take memory for log buffers", error))?;
         let spare = memory.pieces(group_bytes);
         Ok(Self { queue, last, opening, in_flight: VecDeque::new(), spare, next_token: 0, options })
+    }
+
+    /// Ends the queue, with all that a thread which has panicked left in flight in it.
+    pub(super) fn end(&mut self) {
+        self.queue = Box::new(EndedQueue);
+        self.in_flight.clear();
     }
 
     /// Builds the next group from the fragments pending in `state`. The group goes to `state.position`, in a segment

@@ -2,11 +2,13 @@
 //! log.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use nofault_io::disk::EndedQueue;
 
 use super::{Log, LogCore, LogState};
 use crate::background::PanicWatch;
@@ -271,9 +273,11 @@ impl Log {
     /// Ends the log of a database that is being closed, when all of it is durable that ever will be: nothing is written to
     /// it any more, and all who wait for more of it get this error. Blocks while another thread writes.
     pub(crate) fn end(&self, why: &Error) {
-        let writer = self.0.lock_writer();
+        let mut writer = self.0.lock_writer();
         self.0.lock().poisoned = Some(why.clone());
+        writer.end();
         drop(writer);
+        *self.0.grower.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(EndedQueue);
         self.0.wake_satisfied();
         self.0.wake_tails();
     }
