@@ -54,7 +54,8 @@ pub async fn while_running<C: RaftTypeConfig, T, E>(
 /// Lets a node that was started with `enable_elect: false` campaign, once it hears of a leader, or has waited for one as long as a
 /// follower waits: twice `election_timeout_max`. A node that is the only voter, or of no group yet, does not wait.
 ///
-/// openraft 0.9 has a node that starts campaign at its first tick, one and a half intervals of the heartbeat later. It takes a new term for this. Others
+/// openraft lets a follower campaign when it has heard nothing for the leader's lease and one election timeout. A node that starts gets the timeout
+/// alone, since no vote of an earlier opening counts as committed, and a busy leader may take longer to reach it. It takes a new term then. Others
 /// refuse their votes while they hear their leader, but the leader, when it sends to the node, hears of the later term and steps down: a
 /// follower that starts again and again stops the cluster again and again.
 pub async fn elect_later<C: RaftTypeConfig>(raft: &Raft<C>) {
