@@ -36,17 +36,17 @@ pub(crate) enum Request {
 }
 
 /// Values, written as a whole: serde writes a `Vec<u8>` byte by byte, and a large value would take longer than a message may.
-mod bytes {
+pub(crate) mod bytes {
     use std::fmt;
 
     use serde::de::Visitor;
     use serde::{Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(bytes)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         struct Bytes;
 
         impl Visitor<'_> for Bytes {

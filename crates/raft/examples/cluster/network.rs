@@ -1,6 +1,10 @@
 //! Messages between the nodes, over TCP: each is its length, four bytes little-endian, and the message as postcard writes it. A
 //! connection carries one message and its answer at a time. The first one is a greeting: both sides say which store they have, and a node that has
 //! lost what it acknowledged is refused.
+//!
+//! openraft gives a message, a heartbeat as well, one interval of the heartbeat, and then drops its call. What was begun goes on in a task, and the next call
+//! continues from there: a busy machine, on which a connection with its greeting takes longer than the interval, would never make one otherwise, and a
+//! follower would hear nothing of a leader that sends to it all the time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,20 +19,24 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse, VoteRequest,
     VoteResponse,
 };
-use openraft::{BasicNode, Raft, RaftMetrics, RaftNetwork, RaftNetworkFactory};
+use openraft::{BasicNode, Raft, RaftMetrics, RaftNetwork, RaftNetworkFactory, SnapshotMeta, Vote};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
-use crate::app::Types;
+use crate::app::{Types, bytes};
 use crate::node::Life;
 
 /// Bytes of the longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 /// The time that a connection and its greetings may take.
 const GREETING_MAX: Duration = Duration::from_secs(1);
+/// The time that an answer may come late before the connection is given up. Heartbeats wait meanwhile, so it is shorter than a follower waits for one:
+/// one that installs a snapshot hears them, and answers none until it is done.
+const LATE_MAX: Duration = Duration::from_millis(200);
 /// The time between two attempts to reach a node that does not know this one's opening yet.
 const ATTEMPTS: Duration = Duration::from_millis(500);
 
@@ -37,7 +45,18 @@ enum Message {
     Greet(Greeting<u64>),
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
-    Snapshot(InstallSnapshotRequest<Types>),
+    Snapshot(SnapshotPart),
+}
+
+/// openraft's part of a snapshot, with its bytes written as bytes.
+#[derive(Serialize, Deserialize)]
+struct SnapshotPart {
+    vote: Vote<u64>,
+    meta: SnapshotMeta<u64, BasicNode>,
+    offset: u64,
+    #[serde(with = "bytes")]
+    data: Vec<u8>,
+    done: bool,
 }
 
 /// The answer of a node, of the type that the message asks for.
@@ -45,11 +64,15 @@ type Answer<T, E = Infallible> = Result<T, RaftError<u64, E>>;
 /// The answer to a greeting: the other's, or the reason why this node must not take part.
 type Welcome = Result<Greeting<u64>, String>;
 
-async fn write(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
+fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
     let len = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
     bytes[..4].copy_from_slice(&len.to_le_bytes());
-    stream.write_all(&bytes).await
+    Ok(bytes)
+}
+
+async fn write(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {
+    stream.write_all(&encode(message)?).await
 }
 
 async fn read<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
@@ -174,7 +197,10 @@ async fn answer(stream: &mut TcpStream, raft: &Raft<Types>) -> io::Result<()> {
         Message::Greet(_) => Err(io::Error::other("a second greeting")),
         Message::Append(request) => write(stream, &while_running(raft, raft.append_entries(request)).await).await,
         Message::Vote(request) => write(stream, &while_running(raft, raft.vote(request)).await).await,
-        Message::Snapshot(request) => write(stream, &while_running(raft, raft.install_snapshot(request)).await).await,
+        Message::Snapshot(SnapshotPart { vote, meta, offset, data, done }) => {
+            let request = InstallSnapshotRequest { vote, meta, offset, data, done };
+            write(stream, &while_running(raft, raft.install_snapshot(request)).await).await
+        }
     }
 }
 
@@ -191,7 +217,7 @@ impl RaftNetworkFactory<Types> for Network {
             contacts: self.0.clone(),
             target,
             address: given.unwrap_or_else(|| node.addr.clone()),
-            stream: None,
+            pending: None,
         }
     }
 }
@@ -202,32 +228,56 @@ pub(crate) struct Connection {
     contacts: Arc<Contacts>,
     target: u64,
     address: String,
-    stream: Option<TcpStream>,
+    /// The task that has the stream: it makes the connection, or awaits an answer, for a call that may have been dropped.
+    pending: Option<JoinHandle<io::Result<TcpStream>>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(pending) = &self.pending {
+            pending.abort();
+        }
+    }
 }
 
 type RpcFailure<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 
 impl Connection {
-    async fn ask<T, E>(&mut self, message: Message) -> Result<T, RpcFailure<E>>
-    where
-        T: DeserializeOwned,
-        E: std::error::Error + DeserializeOwned + 'static,
-    {
-        // Taken, and not given back when this future is dropped: an answer that comes too late is answer to nothing.
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                let connected = self.contacts.connect(self.target, &self.address).await;
-                connected.map_err(|error| Unreachable::new(&error))?
-            }
-        };
-        let answer: io::Result<Answer<T, E>> = async {
-            write(&mut stream, &message).await?;
-            read(&mut stream).await
+    /// Awaits the task that has the stream. When this is dropped, the task stays.
+    async fn pending(&mut self) -> Option<io::Result<TcpStream>> {
+        let ended = self.pending.as_mut()?.await;
+        self.pending = None;
+        Some(ended.unwrap_or_else(|error| Err(io::Error::other(error))))
+    }
+
+    /// Returns the stream when it is free, or a new one.
+    async fn stream(&mut self) -> io::Result<TcpStream> {
+        if let Some(Ok(stream)) = self.pending().await {
+            return Ok(stream);
         }
-        .await;
-        let answer = answer.map_err(|error| NetworkError::new(&error))?;
-        self.stream = Some(stream);
+        let (contacts, target, address) = (self.contacts.clone(), self.target, self.address.clone());
+        self.pending = Some(tokio::spawn(async move { contacts.connect(target, &address).await }));
+        self.pending().await.unwrap_or_else(|| Err(io::Error::other("no connection was begun")))
+    }
+
+    async fn ask<T, E>(&mut self, message: Message, option: &RPCOption) -> Result<T, RpcFailure<E>>
+    where
+        T: DeserializeOwned + Send + 'static,
+        E: std::error::Error + DeserializeOwned + Send + 'static,
+    {
+        let mut stream = self.stream().await.map_err(|error| Unreachable::new(&error))?;
+        let bytes = encode(&message).map_err(|error| NetworkError::new(&error))?;
+        let (answers, answer) = oneshot::channel::<Answer<T, E>>();
+        let exchange = async move {
+            stream.write_all(&bytes).await?;
+            // An answer that comes too late is answer to nothing.
+            drop(answers.send(read(&mut stream).await?));
+            Ok(stream)
+        };
+        let limit = option.hard_ttl() + LATE_MAX;
+        self.pending =
+            Some(tokio::spawn(async move { tokio::time::timeout(limit, exchange).await.map_err(io::Error::other)? }));
+        let answer = answer.await.map_err(|error| NetworkError::new(&error))?;
         answer.map_err(|error| RemoteError::new(self.target, error).into())
     }
 }
@@ -236,21 +286,22 @@ impl RaftNetwork<Types> for Connection {
     async fn append_entries(
         &mut self,
         request: AppendEntriesRequest<Types>,
-        _: RPCOption,
+        option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RpcFailure> {
-        self.ask(Message::Append(request)).await
+        self.ask(Message::Append(request), &option).await
     }
 
-    async fn vote(&mut self, request: VoteRequest<u64>, _: RPCOption) -> Result<VoteResponse<u64>, RpcFailure> {
-        self.ask(Message::Vote(request)).await
+    async fn vote(&mut self, request: VoteRequest<u64>, option: RPCOption) -> Result<VoteResponse<u64>, RpcFailure> {
+        self.ask(Message::Vote(request), &option).await
     }
 
     async fn install_snapshot(
         &mut self,
         request: InstallSnapshotRequest<Types>,
-        _: RPCOption,
+        option: RPCOption,
     ) -> Result<InstallSnapshotResponse<u64>, RpcFailure<InstallSnapshotError>> {
-        self.ask(Message::Snapshot(request)).await
+        let InstallSnapshotRequest { vote, meta, offset, data, done } = request;
+        self.ask(Message::Snapshot(SnapshotPart { vote, meta, offset, data, done }), &option).await
     }
 
     fn backoff(&self) -> Backoff {
