@@ -96,12 +96,13 @@ fn emptied_by_the_library() -> &'static AtomicU32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns whether `holds` holds in a forked child.
-    fn in_a_child(holds: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls nothing but `holds`, which allocates nothing and takes no lock, and `_exit`.
+    pub(crate) fn in_a_child(holds: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls nothing but `holds`, which takes no lock but the allocator's, and `_exit`. The C library allows
+        // to allocate after a fork.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {

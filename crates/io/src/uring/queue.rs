@@ -544,4 +544,29 @@ mod tests {
         }
         assert_eq!(disk.len_bytes().unwrap(), 4096);
     }
+
+    #[test]
+    fn a_forked_child_that_drops_a_queue_leaves_the_ring_of_its_parent_alone() {
+        if let Some(refused) = UringDisk::ring_refused() {
+            eprintln!("not checked: {refused}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let options = FileOptions { create: true, direct: DirectIo::Never, ..FileOptions::default() };
+        let disk = UringDisk::open(&folder.path().join("file"), &options).unwrap();
+        let bytes = || IoBuf::zeroed(4096, PageKind::Small).unwrap();
+        let mut queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default()).unwrap();
+        queue.push(Op::new(1, 0, OpKind::write(bytes(), true))).unwrap();
+        assert!(crate::process::tests::in_a_child(|| {
+            // SAFETY: dropped once in this process, which ends without dropping the original.
+            drop(unsafe { std::ptr::read(&raw const queue) });
+            true
+        }));
+        queue.push(Op::new(2, 4096, OpKind::write(bytes(), true))).unwrap();
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.reap(1, &mut done).unwrap();
+        }
+        assert!(done.len() == 2 && done.iter().all(|done| done.result == Ok(4096)), "{done:?}");
+    }
 }
