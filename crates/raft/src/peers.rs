@@ -83,13 +83,19 @@ struct SeenOpening {
     id: u64,
 }
 
+/// The vote and the last log id of a store.
+#[derive(Debug, Clone, Default)]
+struct StoredLog<N: openraft::NodeId> {
+    vote: Option<Vote<N>>,
+    last_log_id: Option<LogId<N>>,
+}
+
 /// The store of this node, as of its opening.
 #[derive(Debug)]
 pub(crate) struct OpenedStore<C: RaftTypeConfig> {
     meta: Table,
     opening: Opening,
-    /// The vote and the last log id.
-    beginning: OnceLock<(Option<Vote<C::NodeId>>, Option<LogId<C::NodeId>>)>,
+    beginning: OnceLock<StoredLog<C::NodeId>>,
     membership: StoredMembership<C::NodeId, C::Node>,
     /// Held from the look at what is known of a node to its durable change.
     change: Mutex<()>,
@@ -108,7 +114,7 @@ impl<C: RaftTypeConfig> OpenedStore<C> {
 
     /// Notes, once, vote and last log id as of the opening.
     pub(crate) fn begin_with(&self, vote: Option<Vote<C::NodeId>>, last_log_id: Option<LogId<C::NodeId>>) {
-        self.beginning.get_or_init(|| (vote, last_log_id));
+        self.beginning.get_or_init(|| StoredLog { vote, last_log_id });
     }
 
     async fn write(&self, key: &[u8], row: &impl Serialize) -> Result<()> {
@@ -183,7 +189,7 @@ impl<C: RaftTypeConfig> Peers<C> {
     /// As [`Table::get`].
     pub async fn greeting(&self, metrics: Option<&RaftMetrics<C::NodeId, C::Node>>) -> Result<Greeting<C::NodeId>> {
         let opened = &*self.opened;
-        let (vote, last_log_id) = opened.beginning.get().cloned().unwrap_or_default();
+        let StoredLog { vote, last_log_id } = opened.beginning.get().cloned().unwrap_or_default();
         Ok(Greeting {
             node: self.node.clone(),
             group: opened.group_id().await?,

@@ -223,8 +223,11 @@ fn apply<P: Peer>(peer: &P, mut applied: Progress, entries: Vec<Entry<Types>>) -
                 applied.membership = StoredMembership::new(Some(entry.log_id), membership);
                 Response(None)
             }
-            EntryPayload::Normal(request) => {
-                let (Request::Put { key, .. } | Request::Append { key, .. } | Request::Delete { key }) = &request;
+            EntryPayload::Normal(request) => 'answer: {
+                let (Request::Put { key, .. } | Request::Append { key, .. } | Request::Delete { key }) = &request else {
+                    // These stores keep no id of the group.
+                    break 'answer Response(None);
+                };
                 let before = match values.get(key) {
                     Some(before) => before.clone(),
                     None => peer.get(Part::Values, key.as_bytes())?,
@@ -235,6 +238,7 @@ fn apply<P: Peer>(peer: &P, mut applied: Progress, entries: Vec<Entry<Types>>) -
                         (key, Some([before.as_deref().unwrap_or_default(), &more].concat()))
                     }
                     Request::Delete { key } => (key, None),
+                    Request::Name { .. } => break 'answer Response(None),
                 };
                 values.insert(key, after);
                 Response(before)
