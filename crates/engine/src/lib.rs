@@ -76,10 +76,12 @@ pub mod typed;
 mod verify;
 mod wal;
 
-/// Compiles the first program of the README.
+/// Compiles the programs of the pages that begin with one.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/guide.md")]
+#[doc = include_str!("../README.md")]
+struct FirstPages;
 
 pub use db::{Batch, Db, Range, Snapshot, Table, Transaction, TypedTable};
 pub use error::{Error, ErrorKind};
