@@ -33,7 +33,7 @@ fn settings() -> Settings {
         background_threads: false,
         // Two simulated disks with the same history hold the same bytes.
         seed: Some(1),
-        ..Settings::default()
+        ..Settings::with_small_pages()
     }
 }
 
