@@ -345,8 +345,8 @@ fn an_interrupted_load_ends_with_its_code_and_leaves_a_sound_database() {
     said(&db(folder.path(), &["verify", "d"]), 0);
 }
 
-/// Starts `nofault db` with an input that does not end, waits until it handles Ctrl-C, and sends it SIGINT. Returns
-/// exit code and messages.
+/// Starts `nofault db` with an input that does not end, waits until it handles Ctrl-C and has taken its input, and sends it SIGINT.
+/// Returns exit code and messages.
 fn interrupted(folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
         .arg("db")
@@ -364,7 +364,7 @@ fn interrupted(folder: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>,
             status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("its signals").trim().to_owned();
         u64::from_str_radix(&caught, 16).expect("a set of signals") & (1 << 1) != 0
     };
-    while !handles() {
+    while !handles() || rustix::io::ioctl_fionread(&stdin).expect("the length of a pipe") > 0 {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().is_ok_and(|status| status.success()));
