@@ -344,7 +344,9 @@ async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_fo
     let (mut source, mut rng) = (source(66).await, fastrand::Rng::with_seed(66));
     let store = Arc::new(InMemory::new());
     let faulty = FaultyStore::new(store.clone(), Faults::None);
-    let ship = Ship::start(&source.db, faulty.clone(), often()).await.unwrap();
+    // It goes on while this restores, and removes nothing that a restore has begun with.
+    let patient = ShipOptions { grace: Duration::from_secs(3600), ..often() };
+    let ship = Ship::start(&source.db, faulty.clone(), patient).await.unwrap();
     ship.durable().await.unwrap();
     for round in 0..6 {
         let what = format!("round {round}");
