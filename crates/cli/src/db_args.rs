@@ -470,7 +470,7 @@ pub(crate) struct FormArguments {
     #[arg(long, value_enum, default_value_t = Format::Ndjson)]
     pub(crate) format: Format,
     /// Take every byte of plain lines as data: a byte order mark belongs to the first key, and carriage returns to the keys and values in
-    /// which they stand. Without it those of keys and values are to be written as \\r, as `db dump` does.
+    /// which they stand. Without it carriage returns in keys and values are to be written as \\r, as `db dump` does.
     #[arg(long)]
     pub(crate) exact: bool,
     /// Longest line that is read. Several times as much memory is needed for a line of this length.

@@ -23,7 +23,7 @@ use crate::signals::{STOP, Signals};
 pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode> {
     match arguments.command {
         None => measure_chosen(&arguments.run, signals),
-        // Children of a lab: it ends them, whatever signals their group gets.
+        // Children of a lab: it ends them, also where their group gets a signal.
         Some(child @ (LabCommand::Trial | LabCommand::Subject | LabCommand::Writer | LabCommand::MemoryUser)) => {
             signals.heard(|| serve(&child))?;
             Ok(ExitCode::SUCCESS)

@@ -183,7 +183,7 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names the commit that was restored, its time, and what follows: a time that was asked for may be one that no commit has.
+/// Names the restored commit, its time, and the next commit: a time that was asked for may be one that no commit has.
 fn describe(restored: &RestoredPoint) -> String {
     let time = humantime::format_rfc3339_millis;
     let what = format!("commit {} of {}", restored.commit, time(restored.time));

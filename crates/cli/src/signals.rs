@@ -1,6 +1,6 @@
 //! SIGINT, SIGTERM and SIGHUP.
 //!
-//! The first signal ends the process at once, in whatever call it waits. Only a command with something to clean up or to report does that
+//! The first signal ends the process at once, in any call that waits. Only a command with something to clean up or to report does that
 //! part of its work in a section: in [`Signals::heard`] the first signal sets [`STOP`] and a further one ends the process, and in
 //! [`Signals::never_exiting`] all signals only set flags. A run of the lab needs the latter: it has data files, devices and memory limits to
 //! remove, and GNU `timeout` sends two signals at once, to its child and to the group.
@@ -28,14 +28,14 @@ const HEARD: u8 = 1;
 /// In a section of [`Signals::never_exiting`].
 const NEVER_EXITING: u8 = 2;
 
-/// What the signals so far ask for, and what the next one does.
+/// The wishes of the signals so far, and the effect of the next one.
 #[derive(Debug)]
 pub(crate) struct Signals {
     /// [`STOP`].
     pub(crate) stop: &'static AtomicBool,
     /// Set by the second signal: the command waits for no result any more.
     pub(crate) hurry: Arc<AtomicBool>,
-    /// What a signal does: one of the constants above.
+    /// The effect of a signal: one of the constants above.
     section: Arc<AtomicU8>,
     /// Whether a signal is the usual end of the command.
     is_usual_end: Arc<AtomicBool>,

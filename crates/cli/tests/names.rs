@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Bytes that are no UTF-8, clear the screen, and begin a line of their own.
+/// Bytes that are no UTF-8, clear the screen, and begin a new line.
 const ODD: &[u8] = b"caf\xe9\x1b[2J\nforged: a line";
 
 fn odd(end: &str) -> OsString {
@@ -145,7 +145,7 @@ fn every_command_of_the_lab_works_in_a_folder_whose_name_is_no_text() {
     assert!(result.starts_with(dir) && folder.path().join(&result).join("records.ndjson").is_file(), "{result:?}");
     let result = result.as_os_str();
     lab("list DIR", &[], 0);
-    // What is printed is read again, and names the same folder.
+    // The printed text is read again, and names the same folder.
     let printed = lab("--dir DIR --print-config --config", &[config], 0);
     std::fs::write(folder.path().join(again), printed).unwrap();
     lab("--config", &[again], 0);

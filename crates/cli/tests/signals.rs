@@ -1,4 +1,4 @@
-//! One signal ends every command, in whatever call it waits: for the other end of a pipe that is opened, for its data, or for a reader of its
+//! One signal ends every command, in each waiting call: for the other end of a pipe that is opened, for its data, or for a reader of its
 //! output.
 
 use std::fs::File;

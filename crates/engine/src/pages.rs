@@ -92,7 +92,7 @@ pub(crate) trait Pages {
     }
 
     /// Returns whether a leaf is known to hold no entry but those that [`Pages::has_expired`] leaves out. Does not look at the
-    /// page. What is known is what [`Pages::note_latest_expiry`] noted of this version of the leaf, while it is in memory.
+    /// page. Known by the note of [`Pages::note_latest_expiry`] on this version of the leaf, while it is in memory.
     #[inline]
     fn has_only_expired(&self, leaf: PageId) -> bool {
         let _ = leaf;

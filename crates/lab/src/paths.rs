@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::harmless;
 
-/// What stands before the base64 of a path that is no UTF-8.
+/// The prefix before the base64 of a path that is no UTF-8.
 const BASE64: &str = "base64:";
 
 /// Returns a path as text, from which [`from_text`] makes the same path: the path itself, and `base64:` with the base64 of its bytes where they

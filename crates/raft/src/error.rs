@@ -39,7 +39,7 @@ pub enum Error {
     /// A snapshot, or a node, is of another group. Nothing of it was taken.
     #[error("{0}")]
     Foreign(String),
-    /// A node has lost entries, or votes, that it has acknowledged: it must not take part. The message says what shows it, and what to do.
+    /// A node has lost entries, or votes, that it has acknowledged: it must not take part. The message has the evidence and the remedy.
     #[error("{0}")]
     SetBack(String),
     /// The group is open already: tasks of openraft may have it for a moment after `Raft::shutdown`. Open it again a little later.

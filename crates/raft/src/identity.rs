@@ -1,4 +1,4 @@
-//! Random ids: of a group, of a store and its openings, of a snapshot. Whatever lies beside the database, or comes from another node, is known
+//! Random ids: of a group, of a store and its openings, of a snapshot. A file beside the database, or a message from another node, is known
 //! by its id, and not by its place, its name or its position in the log.
 
 use std::fmt;
@@ -11,7 +11,7 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// The id of a group: the same on all of its nodes, and that of no other group. An entry of the log gives it to the group: see
+/// The id of a group: the same on all of its nodes, and of no other group. An entry of the log gives it to the group: see
 /// [`StateTables::name_group`](crate::StateTables::name_group).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupId([u8; 16]);

@@ -104,7 +104,7 @@
 //!
 //! A node that has lost acknowledged entries, because its folder was emptied or copied back from a backup, or its disk lied about durable writes, may not come
 //! back: it is to be removed from the members, and added again with an emptied folder. A network that lets nodes greet each other, as [`Peers`] says,
-//! refuses such a node wherever others have seen what it lost. Not promised: that every such node is found out, and a network that does not do so finds none.
+//! refuses such a node wherever others have seen the lost entries. Not promised: that every such node is found out, and a network that does not do so finds none.
 
 #![warn(missing_debug_implementations)]
 

@@ -90,7 +90,7 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 
 impl<C: RaftTypeConfig> LogStore<C> {
     /// Opens the log of a group, and completes a purge that a crash has interrupted: a purge that was noted, or that of a log that ends
-    /// before the state of an installed snapshot. `applied` tells how far the state is, `membership` who the members are in it.
+    /// before the state of an installed snapshot. `applied` tells how far the state is, `membership` the members in it.
     pub(crate) async fn open(
         log: Table,
         meta: Table,
@@ -121,7 +121,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(store)
     }
 
-    /// Returns what this node, whose id is `node`, knows of the stores of the others.
+    /// Returns the knowledge of this node, with the id `node`, about the stores of the others.
     pub fn peers(&self, node: C::NodeId) -> Peers<C> {
         Peers::new(node, self.opened.clone())
     }

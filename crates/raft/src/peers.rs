@@ -1,16 +1,16 @@
-//! What nodes of a group know of each other's stores, so that a node that lost what it has acknowledged is refused.
+//! The knowledge of a group's nodes about each other's stores, so that a node that lost acknowledged entries is refused.
 //!
 //! Consensus counts on it that a node keeps its vote and every entry that it has acknowledged. A folder that was emptied, copied back from a
 //! backup, or whose log was torn breaks this, and neither the node nor openraft can see it: the node votes and acknowledges as if it were whole, and
 //! acknowledged writes are lost (a debug build of openraft panics, in the healthy leader). But other nodes have seen it. So a store
-//! has a random id, and counts its openings; nodes that connect greet each other with both, and each keeps what it was told last:
+//! has a random id, and counts its openings; nodes that connect greet each other with both, and each keeps the last answer:
 //!
-//! 1. Another id than the last one: the folder was emptied, or is that of another node.
+//! 1. Another id than the last one: the folder was emptied, or belongs to another node.
 //! 2. An opening that was seen, and is not in the store's history: the folder is an older copy. It stays one however often it is opened.
-//! 3. An opening that is new, and a log that ends before what the node has acknowledged to this leader: its end is lost.
+//! 3. An opening that is new, and a log that ends before the entries acknowledged to this leader: its end is lost.
 //!
 //! The number of an opening is durable before anyone hears of it, and so is each entry before it is acknowledged: a whole store shows none of the
-//! three. A member that left, and was added again with an emptied folder, may: what was known of it is forgotten when its removal is
+//! three. A member that left, and was added again with an emptied folder, may: the notes on it are forgotten when its removal is
 //! applied, or a snapshot is installed that may have it, and a node that knows of later members than this one is not judged.
 //! A node that is itself set back knows less, and refuses no one for it.
 
@@ -27,7 +27,7 @@ use crate::identity::{GroupId, random};
 use crate::state::{GROUP, group_id};
 
 const OPENING: &str = "opening";
-/// What the keys of other nodes' openings begin with; the encoded id of the node follows.
+/// The start of the keys of other nodes' openings; the encoded id of the node follows.
 const PEER: &[u8] = b"peer/";
 
 /// Returns the key of the row with the last opening of a node.
@@ -35,7 +35,7 @@ pub(crate) fn peer_key<N: openraft::NodeId>(node: &N) -> Result<Vec<u8>> {
     Ok([PEER, &encode(node)?].concat())
 }
 
-/// Deletes, in a batch, what is known of all nodes.
+/// Deletes, in a batch, the notes on all nodes.
 pub(crate) async fn forget_all(meta: &Table, batch: &mut Batch) -> Result<()> {
     let mut known = meta.prefix(PEER);
     while let Some((key, _)) = known.next_ref().await? {
@@ -75,7 +75,7 @@ impl Opening {
     }
 }
 
-/// What is noted of another node's opening.
+/// The note on another node's opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct SeenOpening {
     store: u64,
@@ -97,7 +97,7 @@ pub(crate) struct OpenedStore<C: RaftTypeConfig> {
     opening: Opening,
     beginning: OnceLock<StoredLog<C::NodeId>>,
     membership: StoredMembership<C::NodeId, C::Node>,
-    /// Held from the look at what is known of a node to its durable change.
+    /// Held from the look at the note on a node to its durable change.
     change: Mutex<()>,
 }
 
@@ -130,7 +130,7 @@ impl<C: RaftTypeConfig> OpenedStore<C> {
     }
 }
 
-/// What a node tells another when they connect, in both directions. See [`Peers`].
+/// The message of a node to another when they connect, in both directions. See [`Peers`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Greeting<N: openraft::NodeId> {
@@ -151,9 +151,9 @@ impl<N: openraft::NodeId> Greeting<N> {
     }
 }
 
-/// What a node knows of the stores of the others. [`LogStore::peers`](crate::LogStore::peers) has it. Cheap to clone.
+/// The knowledge of a node about the stores of the others. [`LogStore::peers`](crate::LogStore::peers) has it. Cheap to clone.
 ///
-/// A network uses it thus: who connects sends its [greeting](Self::greeting); the other side [receives](Self::receive) it, and answers with its own, or with
+/// A network uses it thus: the connecting node sends its [greeting](Self::greeting); the other side [receives](Self::receive) it, and answers with its own, or with
 /// the refusal; that is received as well, and only then do messages of openraft follow. A node also greets all others before its
 /// raft starts, and answers greetings from then on: a refusal is the reason not to start.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl<C: RaftTypeConfig> Peers<C> {
         current.filter(|current| current.log_id() > self.opened.membership.log_id()).unwrap_or(&self.opened.membership)
     }
 
-    /// Returns what this node tells others. `metrics` are its raft's, where it runs.
+    /// Returns this node's greeting. `metrics` are its raft's, where it runs.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -200,12 +200,12 @@ impl<C: RaftTypeConfig> Peers<C> {
         })
     }
 
-    /// Takes the greeting of another node: notes a new opening, durably, or refuses the node. `metrics` are those of the raft of this
-    /// node, where it runs. They tell who is a member, and a leader what others have acknowledged. A node is refused for its store only by a member,
+    /// Takes the greeting of another node: notes a new opening, durably, or refuses the node. `metrics` come from the raft of this
+    /// node, where it runs. They tell the members, and a leader the positions that others have acknowledged. A node is refused for its store only by a member,
     /// and as a member.
     ///
     /// # Errors
-    /// `SetBack` when the node has lost what it had: it must not take part. The message says what shows it, and what to do. `Foreign` for a node of
+    /// `SetBack` when the node has lost entries: it must not take part. The message has the evidence and the remedy. `Foreign` for a node of
     /// another group. Otherwise as [`Db::write`](nofault::Db::write): nothing is known of the node then.
     pub async fn receive(
         &self,
@@ -249,7 +249,7 @@ impl<C: RaftTypeConfig> Peers<C> {
     }
 }
 
-/// Says what shows that a node has lost something, if anything does.
+/// Returns the evidence that a node has lost entries, if there is any.
 fn set_back<N: openraft::NodeId, M: openraft::Node>(
     greeting: &Greeting<N>,
     seen: Option<SeenOpening>,

@@ -1,8 +1,8 @@
-//! The end of a node's core, the task of openraft that does its work: how a program learns of it, and what else a program needs from the start of
+//! The end of a node's core, the task of openraft that does its work: how a program learns of it, and other needs of a program from the start of
 //! a core to its end.
 //!
 //! openraft stops the core at the first error of its storage, for instance on a full disk, and at a panic. The handles of the node stay, and its
-//! metrics go on to say what they said last, after a panic even that the node leads. So a program awaits [`ended`], and then ends, or drops
+//! metrics stay as they were last, after a panic even that the node leads. So a program awaits [`ended`], and then ends, or drops
 //! everything of the node and opens the group again.
 
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use openraft::error::{Fatal, RaftError};
 use openraft::{Raft, RaftTypeConfig};
 
-/// Returns why the core of a node has ended, if it has: `Panicked` also when its runtime has ended. What a program says of a node, such as who
-/// leads, it says of one whose core runs.
+/// Returns why the core of a node has ended, if it has: `Panicked` also when its runtime has ended. A program's answer about a node, such as its
+/// leader, is about a node with a running core.
 pub fn end_of<C: RaftTypeConfig>(raft: &Raft<C>) -> Option<Fatal<C::NodeId>> {
     let metrics = raft.metrics();
     // In this order: a core that does not panic notes its end before its metrics have no sender.
@@ -39,7 +39,7 @@ pub async fn ended<C: RaftTypeConfig>(raft: &Raft<C>) -> Fatal<C::NodeId> {
 /// dropped while there are senders, and each handle of the node is a sender: the caller would wait without end.
 ///
 /// # Errors
-/// That of the call; [`RaftError::Fatal`] with the reason when the core has ended.
+/// The error of the call; [`RaftError::Fatal`] with the reason when the core has ended.
 pub async fn while_running<C: RaftTypeConfig, T, E>(
     raft: &Raft<C>,
     call: impl Future<Output = Result<T, RaftError<C::NodeId, E>>>,

@@ -32,7 +32,7 @@ use crate::state::{GROUP, group_id};
 const SNAPSHOT: &str = "snapshot";
 /// The name of the complete snapshot.
 const COMPLETE: &str = "snapshot";
-/// What the names of incomplete ones begin with; a number follows.
+/// The start of the names of incomplete snapshots; a number follows.
 const PART: &str = "part-";
 
 /// The metadata of a snapshot.
@@ -69,7 +69,7 @@ pub(crate) struct Snapshots<C: RaftTypeConfig> {
 }
 
 impl<C: RaftTypeConfig> Snapshots<C> {
-    /// Opens a locked folder, and removes what a crash has left in it: parts, and a complete snapshot that is not the state's. Reads all of the
+    /// Opens a locked folder, and removes the rests of a crash: parts, and a complete snapshot that is not the state's. Reads all of the
     /// complete snapshot.
     ///
     /// # Errors

@@ -486,7 +486,7 @@ fn a_snapshot_gets_its_name_only_when_the_row_with_its_id_is_durable() {
         db.await_durable().await.unwrap();
         let named = || std::fs::read(folder.path().join("snapshots/snapshot")).unwrap();
         let before = named();
-        // The power is cut before the row is durable. What the file has is.
+        // The power is cut before the row is durable. The file's content is.
         world.cut_after(world.events());
         state.get_snapshot_builder().await.build_snapshot().await.unwrap_err();
         assert_eq!(named(), before);

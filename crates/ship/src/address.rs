@@ -83,8 +83,8 @@ impl Address {
         }
     }
 
-    /// Opens the store of a folder, whatever bytes are in its path: the last part is the name, and the others must exist. Names in a store are
-    /// text, so in a folder whose name is none, which must exist too, the database has the name `database`.
+    /// Opens the store of a folder, with any bytes in its path: the last part is the name, and the others must exist. Names in a store are
+    /// text, so in a folder with another name, which must exist too, the database has the name `database`.
     ///
     /// # Errors
     /// As [`Address::parse`].

@@ -1,8 +1,8 @@
-//! Judges the clock before history is forgotten by it. A clock can be wrong for one run, and what was forgotten is gone.
+//! Judges the clock before history is forgotten by it. A clock can be wrong for one run, and forgotten history is gone.
 //!
 //! Each look at the clock leaves a mark in the manifest: the time that it showed, and how long the machine was up. A later look on
-//! the same start of the machine knows by that how much time has passed, whatever the clock shows. After another start, or on another
-//! machine, the time between is unknown, and counts up to what the clock showed the last time.
+//! the same start of the machine knows by that how much time has passed, without the clock. After another start, or on another
+//! machine, the time between is unknown, and counts up to the clock's last time.
 //!
 //! Kept true by: the time up to which history is forgotten is at most a day ahead of the believed time, and the believed time
 //! grows by time that has verifiably passed, by a step of the clock of less than a day, or at another start up to the last look.
@@ -56,7 +56,7 @@ fn uptime() -> Option<(String, u64)> {
     Some((boot.trim().to_owned(), since.as_millis() as u64))
 }
 
-/// What the last look at the clock has left in the manifest.
+/// The trace of the last look at the clock in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClockMark {
     /// The time that the clock showed; while it is ahead, the time that it should have shown.
@@ -163,7 +163,7 @@ mod tests {
         let (times, steps) = forget_by(&looks);
         assert!(times.iter().all(|time| *time <= start + 200), "{times:?}");
         assert_eq!(steps, 1, "one step, and one warning");
-        // Right again: what the clock shows counts.
+        // Right again: the clock's time counts.
         let right = [looks.clone(), vec![("a", start + 300, 305), ("a", start + 300 + DAY, 305 + DAY)]].concat();
         let (times, _) = forget_by(&right);
         assert_eq!(times[200..], [start + 300, start + 300 + DAY]);
@@ -182,7 +182,7 @@ mod tests {
         ]);
         assert_eq!(steps, 0);
         assert_eq!(times, [start, start + DAY, start + 2 * DAY, start + 3 * DAY, start + 53 * DAY]);
-        // An uptime that is less than before is that of another container.
+        // An uptime that is less than before belongs to another container.
         assert_eq!(forget_by(&[("a", start, 9), ("a", start + 60 * DAY, 3)]).0, [start, start + DAY]);
         // The first look is bounded by the last commit.
         assert_eq!(forget_by(&[("a", 300 * DAY, 0)]).0, [101 * DAY]);

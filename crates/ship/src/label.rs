@@ -1,4 +1,4 @@
-//! The label of an object: what a manifest would say of it. It binds the object to its history, wherever it lies and whatever its name
+//! The label of an object: a manifest's entry about it. It binds the object to its history, in any place and whatever its name
 //! is, and a manifest that was lost is rebuilt from labels.
 
 use serde::{Deserialize, Serialize};

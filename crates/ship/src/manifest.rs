@@ -11,7 +11,7 @@
 //! Where a store has no conditional puts (`single_writer`), the manifest is read before each put, which has no condition. So an older shipper is
 //! fenced, unless two put at the same moment.
 //!
-//! Copies of the last manifests, under names of their own, and the labels of objects lead back when the manifest is lost (`rebuild`). The
+//! Copies of the last manifests, under other names, and the labels of objects lead back when the manifest is lost (`rebuild`). The
 //! absence of a manifest beside objects is damage, and never a beginning.
 
 use object_store::{Error as StoreError, PutMode, UpdateVersion};
@@ -212,7 +212,7 @@ pub(crate) struct Manifest {
     pub(crate) writer: String,
     /// Counts the manifests of the name.
     pub(crate) sequence: u64,
-    /// A random number, in hexadecimal, that all manifests of this history have, and its objects in their labels. Empty in what earlier versions wrote.
+    /// A random number, in hexadecimal, that all manifests of this history have, and its objects in their labels. Empty in manifests of earlier versions.
     #[serde(default)]
     pub(crate) history: String,
     /// The database of the shipper that may write the next one, as [`Epoch::database`], if it is known.
@@ -237,7 +237,7 @@ pub(crate) struct Current {
     pub(crate) manifest: Manifest,
     /// `None` before there is one in the store.
     pub(crate) version: Option<UpdateVersion>,
-    /// The bytes in the store where this manifest was rebuilt to replace them: they are damaged, or those of an older one.
+    /// The bytes in the store where this manifest was rebuilt to replace them: they are damaged, or an older manifest's.
     pub(crate) damaged: Option<Vec<u8>>,
 }
 
@@ -249,7 +249,7 @@ pub(crate) struct Damage {
     pub(crate) version: UpdateVersion,
 }
 
-/// What is under the name of the manifest.
+/// The object under the name of the manifest.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// With its bytes.
@@ -275,7 +275,7 @@ impl Found {
     }
 }
 
-/// Refuses to take the absence of a manifest for a beginning where objects are those of shippers.
+/// Refuses to take the absence of a manifest for a beginning where objects have a shipper's form.
 ///
 /// # Errors
 /// `Corrupt`.
@@ -295,7 +295,7 @@ pub(crate) fn way_out(error: &Error) -> Error {
     error.or(WAY_OUT)
 }
 
-/// Creates the error for a manifest that is older than what is beside it.
+/// Creates the error for a manifest that is older than the objects beside it.
 pub(crate) fn set_back(sequence: u64, newer: &str) -> Error {
     let what = format!("it was set back to number {sequence}: {newer} is newer, so an older file was put in its place");
     Error::corrupt(what).met_in(MANIFEST).or(WAY_OUT)

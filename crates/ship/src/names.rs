@@ -1,6 +1,6 @@
 //! The names of objects below the prefix of a database.
 //!
-//! A name says what an object is for and never proves to which history it belongs: its label does (`label`), and a manifest's own content.
+//! A name says the purpose of an object and never proves to which history it belongs: its label does (`label`), and a manifest's own content.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 

@@ -32,11 +32,11 @@ pub struct ShipOptions {
     /// increments are shipped, only after they together have become as large as the whole.
     pub base_share: u32,
     /// Begin with the whole database, also where the log could be followed. For a store with a damaged object: points from
-    /// then on need no older object. A manifest that is lost or damaged is rebuilt first; [`Ship::warnings`](crate::Ship::warnings) says what is lost then.
+    /// then on need no older object. A manifest that is lost or damaged is rebuilt first; [`Ship::warnings`](crate::Ship::warnings) names the lost commits then.
     pub begin_with_base: bool,
     /// Take the name over also from another database, whose history stays until it is too old. Without it that is refused.
     pub take_over: bool,
-    /// Believe the clock, whatever it showed before. Without it, what is older than `keep` is forgotten only by time that has verifiably passed, and
+    /// Believe the clock, also after a leap. Without it, history older than `keep` is forgotten only by time that has verifiably passed, and
     /// a day.
     pub is_clock_trusted: bool,
     /// Ship to a store without conditional puts. The manifest is looked at before each change, so a shipper that has lost the name is fenced, but two that

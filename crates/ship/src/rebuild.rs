@@ -2,7 +2,7 @@
 //! were written after that copy; without a copy, from the labels of all.
 //!
 //! Kept true by: an object counts only if its label names the history, and after all of it was read and compared with its checksums. Nothing is
-//! removed: what the new manifest does not name stays where it is, also when shippers clean up later (`spared_before`).
+//! removed: an object that the new manifest does not name stays where it is, also when shippers clean up later (`spared_before`).
 
 mod assembly;
 
@@ -31,7 +31,7 @@ const NAMES_SHOWN: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rebuilt {
-    /// What the manifest was made of, and what is lost, in sentences for a person.
+    /// The sources of the manifest, and the lost commits, in sentences for a person.
     pub remarks: Vec<String>,
     /// The history that can be restored.
     pub spans: Vec<Span>,
@@ -63,7 +63,7 @@ pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt>
     Ok(Rebuilt { remarks, spans: spans(&current.manifest) })
 }
 
-/// Returns a manifest that replaces what was found in its place, and what is to be said about it.
+/// Returns a manifest that replaces the object in its place, and the remarks about it.
 pub(crate) async fn recovered(
     remote: &Remote,
     present: &[ListedObject],

@@ -326,7 +326,7 @@ impl Replica {
     /// Makes the replica the database that is shipped under the name: takes the name over, so that the shipper before is fenced and its calls
     /// end with `Fenced`; applies all that it has shipped until then; and begins to ship. Nothing of the other database appears after that.
     ///
-    /// `options` are those of the shipper, but for the name, which stays. On a store with `single_writer` end the other shipper
+    /// `options` are the shipper's, but for the name, which stays. On a store with `single_writer` end the other shipper
     /// first: two that write in the same moment are not kept apart. The database's settings must have background threads.
     ///
     /// # Errors
@@ -336,7 +336,7 @@ impl Replica {
         let mut task = self.stopped().await?;
         let (store, name) = task.base.remote.place();
         let options = ShipOptions { name, ..options };
-        // The name is the other database's until now: that is what a promotion is for.
+        // The name is the other database's until now: a promotion is for this.
         let options = ShipOptions { take_over: true, ..options };
         let takeover = Takeover::begin(task.copy.db(), store, options).await?;
         // What the older shipper has named by now is all that it will ever name.

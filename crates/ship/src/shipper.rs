@@ -46,7 +46,7 @@ struct Status {
     shipped: Option<u64>,
     bases: u64,
     increments: u64,
-    /// What a person should know of.
+    /// The warnings for a person.
     warnings: Vec<String>,
     /// The reason why no more are.
     end: Option<Error>,
@@ -192,7 +192,7 @@ impl Ship {
         self.shared.status.borrow().end.clone()
     }
 
-    /// Returns what a person should know of, in sentences: a clock that was wrong, a manifest that was rebuilt and what was lost with it.
+    /// Returns the warnings for a person, in sentences: a wrong clock, a rebuilt manifest and the commits lost with it.
     pub fn warnings(&self) -> Vec<String> {
         self.shared.status.borrow().warnings.clone()
     }
@@ -549,7 +549,7 @@ impl Task {
         self.writer.keep_copy().await
     }
 
-    /// Tells the handle what a person should know of.
+    /// Gives the handle the warnings for a person.
     fn report_warnings(&self) {
         let warnings = &self.writer.warnings;
         self.shared.status.send_if_modified(|status| {

@@ -153,10 +153,10 @@ fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
 
 /// Removes the objects of this history that were there before and that the manifest does not name. They were there before this writer took the name
 /// over, so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
-/// What has no label, or the label of another history, stays.
+/// An object without a label, or with another history's, stays.
 ///
 /// # Errors
-/// `Corrupt` when such an object was written after a later manifest: this one was set back, and what it does not name may be needed.
+/// `Corrupt` when such an object was written after a later manifest: this one was set back, and objects that it does not name may be needed.
 pub(crate) async fn remove_orphans(writer: &Writer, before: Before) -> Result<()> {
     let manifest = &writer.current.manifest;
     let known: HashSet<&str> = manifest.names().collect();

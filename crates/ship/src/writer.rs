@@ -26,7 +26,7 @@ pub(crate) struct Writer {
     pub(crate) remote: Remote,
     pub(crate) options: ShipOptions,
     pub(crate) current: Current,
-    /// What a person should know of.
+    /// The warnings for a person.
     pub(crate) warnings: Vec<String>,
     /// The number of this shipper, which no other has, in hexadecimal.
     id: String,
@@ -38,7 +38,7 @@ pub(crate) struct Writer {
     copies: BTreeSet<u64>,
 }
 
-/// What was there when a name was taken over.
+/// The history in place when a name was taken over.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) present: Vec<ListedObject>,
@@ -114,7 +114,7 @@ impl Writer {
         self.current.advance(&self.remote, self.options.single_writer, with_clock).await
     }
 
-    /// Writes a copy of the manifest beside it, and removes older ones. What is shipped between two copies is found again by the labels of
+    /// Writes a copy of the manifest beside it, and removes older ones. Objects shipped between two copies are found again by the labels of
     /// its objects.
     pub(crate) async fn keep_copy(&mut self) -> Result<()> {
         let Manifest { sequence, history, .. } = &self.current.manifest;
@@ -188,7 +188,7 @@ impl Writer {
 }
 
 /// Finds the manifest to go on with. One that is lost, damaged or set back is replaced by one that is rebuilt, if the whole database is shipped
-/// next; then what is lost is among the warnings.
+/// next; then the lost commits are among the warnings.
 async fn find(remote: &Remote, options: &ShipOptions, present: &[ListedObject]) -> Result<(Current, Vec<String>)> {
     let found = Found::look(remote).await?;
     let refused = match &found {

@@ -1,4 +1,4 @@
-//! What a lost file, a wrong clock or a mix-up around the objects may not cost: the absence of a manifest is no beginning, a clock alone forgets
+//! The bounds on the cost of a lost file, a wrong clock or a mix-up around the objects: the absence of a manifest is no beginning, a clock alone forgets
 //! nothing, and a name belongs to one database.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
@@ -212,7 +212,7 @@ async fn a_damaged_copy_or_one_of_another_database_is_never_taken() {
     assert_eq!(names(&*store, "log").await.len(), objects);
 }
 
-/// What cannot be rebuilt is said, and the rest is.
+/// Commits that cannot be rebuilt are named, and the rest is rebuilt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rebuilding_without_an_object_says_which_commits_are_lost() {
     for is_damaged in [false, true] {
@@ -239,7 +239,7 @@ async fn rebuild_without_an_object(is_damaged: bool) {
     assert!(remarks.contains("are lost"), "{remarks}");
     let commit = latest(&source, &store).await;
     assert!(pieces[3].contains(&format!("{:020}", commit.0)), "{commit} and {pieces:?}");
-    // Later pieces stay, for a person who finds the missing one, also after the next shipper has cleaned up.
+    // Later pieces stay, for the return of the missing piece, also after the next shipper has cleaned up.
     ship_some(&mut source, &store, ShipOptions { grace: Duration::ZERO, ..options() }, 2).await;
     let left = names(&*store, "log").await;
     assert!(pieces.iter().enumerate().all(|(at, name)| at == 4 || left.contains(name)), "{left:?}");
@@ -331,7 +331,7 @@ async fn a_clock_that_leaps_ahead_forgets_nothing_and_later_commits_have_their_t
     let restored = restore_into(store.clone(), "shop", Point::Time(now), &db).await.unwrap();
     assert_eq!((restored.commit, restored.next), (shipped, None), "{restored:?}");
     source.check(&db, restored.commit, "the present").await;
-    // A time before the leap gives the state of then, and says what follows and when.
+    // A time before the leap gives the state of then, and names the next commit and its time.
     let restored = restore_into(store.clone(), "shop", Point::Time(spans[3].last_time), &empty()).await.unwrap();
     assert_eq!(restored.commit, spans[3].last);
     let (next, of) = restored.next.unwrap();
@@ -370,7 +370,7 @@ async fn a_clock_that_went_back_is_shown_and_forgets_nothing() {
     assert_eq!(history(store.clone(), "shop").await.unwrap()[0].first, first);
 }
 
-/// What an earlier version wrote (form 1, without labels) is read and shipped on; without its manifest it is refused, and its objects stay.
+/// A history of an earlier version (form 1, without labels) is read and shipped on; without its manifest it is refused, and its objects stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_of_an_earlier_version_is_read_and_its_objects_are_no_orphans() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/form1");

@@ -26,7 +26,7 @@ fn taking_over() -> ShipOptions {
     ShipOptions { take_over: true, ..options() }
 }
 
-/// Commits that were promised to be in the store: each a key of its own, in order.
+/// Commits that were promised to be in the store: each with another key, in order.
 async fn keys(store: Arc<dyn ObjectStore>) -> Vec<Vec<u8>> {
     let db = empty();
     restore_into(store, "shop", Point::Latest, &db).await.unwrap();
@@ -133,7 +133,7 @@ async fn shippers_that_take_a_folder_from_each_other_lose_no_promise() {
     }
 }
 
-/// A part of the next test, in processes of its own. It is told the folder, the database's folder, and the file with its promises.
+/// A part of the next test, in other processes. It is told the folder, the database's folder, and the file with its promises.
 #[test]
 fn ship_in_a_process() {
     let Ok(told) = std::env::var("NOFAULT_SHIP_IN_A_PROCESS") else { return };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{db, said};
 
-/// Returns `nofault db …` in `folder`, in a PID namespace of its own if `is_contained`.
+/// Returns `nofault db …` in `folder`, in a new PID namespace if `is_contained`.
 fn command(folder: &Path, arguments: &[&str], is_contained: bool) -> Command {
     let program = env!("CARGO_BIN_EXE_nofault");
     let mut command = if is_contained { Command::new("unshare") } else { Command::new(program) };

@@ -36,7 +36,7 @@ fn byte_order_marks_and_line_ends_of_other_programs_are_no_data() {
     let told = refused(&lines, b"a\t1\rb\t2\r", 2);
     assert!(told.contains("line 1") && told.contains("--exact") && told.contains("\\r"), "{told}");
     assert!(refused(&["--exact"], b"", 2).contains("--format lines"));
-    // The user is told what is left out of plain lines.
+    // The user is told that a mark is left out of plain lines.
     let folder = tempfile::tempdir().unwrap();
     said(&db(folder.path(), &["create", "d"]), 0);
     let output = db_with(folder.path(), &["load", "d", "--format", "lines"], "\u{feff}a\t1\n".as_bytes());

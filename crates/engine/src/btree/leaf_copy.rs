@@ -104,7 +104,7 @@ fn rest_before(node: &Node<'_>, range: &KeyRange) -> Attempt<Option<KeyRange>> {
 pub(super) enum ScanStart {
     /// This child; those before it, in the order of the scan, hold nothing of the range that the scan shows.
     Child(usize),
-    /// None of them: what is left of the range.
+    /// No child: the rest of the range.
     Behind(Option<KeyRange>),
 }
 

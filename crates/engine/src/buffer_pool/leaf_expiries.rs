@@ -1,7 +1,7 @@
 //! The latest moment at which an entry of a leaf expires, for frames with leaves of which a scan has found that all entries had
 //! expired. Another scan passes them without a look at the page.
 //!
-//! Kept true by: a published frame never changes, so what was found in it holds until it is published again, which forgets it
+//! Kept true by: a published frame never changes, so its latest expiry holds until it is published again, which forgets it
 //! first. A thread notes a moment only under the epoch guard, or pin, by which it reads the frame.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ impl LeafExpiries {
         self.0[frame as usize].store(!latest.0, Ordering::Relaxed);
     }
 
-    /// Forgets what was noted for this frame, before it is published.
+    /// Forgets the note for this frame, before it is published.
     pub(super) fn forget(&self, frame: u32) {
         self.note(frame, Moment::NEVER);
     }

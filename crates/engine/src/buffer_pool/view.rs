@@ -77,7 +77,7 @@ impl<'a> View<'a> {
     #[inline]
     fn is_shown(&self, frame: u32, id: PageId) -> bool {
         // The page's header names the same commit as the frame does, and its cache line is needed anyway. It names another
-        // page when the entry was not that of this page: see `word_array`.
+        // page when the entry belonged to another page: see `word_array`.
         let page = self.whole(frame);
         page_commit(page) <= self.at && page_id(page) == id
     }

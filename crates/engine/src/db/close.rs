@@ -1,4 +1,4 @@
-//! Closes a database for all of its handles, whatever they are doing.
+//! Closes a database for all of its handles, also in the middle of their calls.
 //!
 //! 1. The history ends: commits are refused, so the newest one is known. A large commit in progress is waited for, because
 //!    its thread does nothing but complete it. A bulk load is not: it runs the caller's iterator, which may wait for
@@ -90,7 +90,7 @@ pub(super) fn close(db: &Db) -> Result<()> {
     core.commits.end(&why);
     core.commits.await_vacant(|| core.committer.loads.are_under_way());
     let saved = owner.close(&why);
-    // What still waits for permits goes on, and meets the end of the pool.
+    // Calls that still wait for permits go on, and meet the end of the pool.
     core.reader.loader.end();
     core.reservations.end();
     if let Some(view) = view {

@@ -1,11 +1,11 @@
 //! The access between a database and its files. Closing the database ends it: from then on no operation reaches the
-//! files, whatever the threads that still have handles are doing.
+//! files, also where threads with handles are in the middle of a call.
 //!
 //! Kept true by:
 //! 1. Flag and count are one number: an operation is counted before the access ends, or refused.
 //! 2. Changes in a queue, and operations that their thread waits for, are counted until they have ended, and
 //!    [`DiskAccess::close`] waits for them. They wait for the device alone.
-//! 3. Reads in a queue are not counted: no waiter of the pool is left to take what they bring.
+//! 3. Reads in a queue are not counted: no waiter of the pool is left to take their pages.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};

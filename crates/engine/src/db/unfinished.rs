@@ -26,7 +26,7 @@ use crate::settings::Settings;
 /// everything durable at once: a commit is [`Durability::Deferred`](crate::Durability::Deferred) whatever it asks for, and
 /// [`Db::sync`] and [`Db::await_durable`] wait for nothing. So thousands of small tables take a few writes of the disk, where each
 /// takes several otherwise. When the process ends before, or the power fails, or this is dropped, the folder holds nothing that
-/// [`Db::open`] would take for a database; the next creation there removes what is left.
+/// [`Db::open`] would take for a database; the next creation there removes the rest.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(content(&Db::open_in(&directory, &Settings::tiny(1)).unwrap()).len() as u64, 2 * tables);
             (before, after - before)
         };
-        // So few that what they put fits into the buffer of the log.
+        // So few that their entries fit into the buffer of the log.
         assert_eq!(steps(3), steps(40));
     }
 

@@ -271,7 +271,7 @@ impl Log {
     }
 
     /// Ends the log of a database that is being closed, when all of it is durable that ever will be: nothing is written to
-    /// it any more, and all who wait for more of it get this error. Blocks while another thread writes.
+    /// it any more, and all waiters for more of it get this error. Blocks while another thread writes.
     pub(crate) fn end(&self, why: &Error) {
         let mut writer = self.0.lock_writer();
         self.0.lock().poisoned = Some(why.clone());

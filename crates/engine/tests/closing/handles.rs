@@ -1,4 +1,4 @@
-//! Closing a database ends its handles, whatever they are doing: none has to be dropped before.
+//! Closing a database ends its handles in the middle of any call: no handle has to be dropped before.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -95,7 +95,7 @@ fn every_handle_answers_closed_after_the_database_was_closed() {
         assert_eq!(kind(change.put(&table, "own", "again")), CLOSED);
         assert_eq!(kind(of_change.next().unwrap()), CLOSED);
         assert_eq!(kind(change.commit(Durability::Sync)), CLOSED);
-        // What was read before is returned, and then the error, once.
+        // Entries read before are returned, and then the error, once.
         let left: Vec<_> = begun.collect();
         assert!(left.len() < 500 && left.iter().rev().skip(1).all(Result::is_ok), "{} entries", left.len());
         assert_eq!(left.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Closed);
@@ -143,7 +143,7 @@ fn every_handle_answers_closed_after_the_database_was_closed() {
             assert_eq!(kind(block_on(table.close())), CLOSED);
         }
 
-        // Another opening of the same files is not disturbed by what is left of the one before.
+        // Another opening of the same files is not disturbed by the rest of the opening before.
         let db = Db::open_in(&directory(&world), &settings(background_threads)).unwrap();
         drop((table, snapshot, before, range, watch, tail, other));
         let table = db.table("t").unwrap();

@@ -199,7 +199,7 @@ fn a_scan_goes_on_after_any_key_in_either_direction() {
 /// The value of an entry by its number.
 type ValueOf<'a> = &'a dyn Fn(u32) -> Vec<u8>;
 
-/// Compares the estimates of a table with what is there: those of the whole table, and of some ranges.
+/// Compares a table's estimates with its entries: for the whole table, and for some ranges.
 fn check_estimates(table: &Table, what: &str) {
     let keys: Vec<Vec<u8>> = table.iter().map(|entry| entry.unwrap().0).collect();
     let mut rng = Rng::with_seed(8);
@@ -224,7 +224,7 @@ fn check_estimates(table: &Table, what: &str) {
     assert_eq!(table.approximate_len(key_of(3)..key_of(3)).unwrap(), 0, "{what}");
 }
 
-/// Regression: 100,000 sorted rows were estimated as 52,525, and what retention left of 98,000 as 48: the ends of the range stood
+/// Regression: 100,000 sorted rows were estimated as 52,525, and the rest of 98,000 after retention as 48: the ends of the range stood
 /// for all of it.
 #[test]
 fn estimates_are_exact_in_a_few_leaves_and_within_a_quarter_beyond_whatever_the_history_of_the_table() {
@@ -259,7 +259,7 @@ fn estimates_are_exact_in_a_few_leaves_and_within_a_quarter_beyond_whatever_the_
             check_estimates(&table, &what);
             in_batches(&table, numbers, value);
             check_estimates(&table, &what);
-            // Retention: most of what is oldest goes, and some of the rest here and there.
+            // Retention: most of the oldest entries go, and some others here and there.
             table.delete_range(..key(COUNT / 4)).unwrap();
             check_estimates(&table, &format!("{what}, a quarter removed"));
             let mut batch = Batch::new();

@@ -52,7 +52,7 @@ fn refused<T>(what: &str, outcome: Result<T>) {
     assert!(error.kind() == ErrorKind::Closed && error.to_string().contains("fork"), "{what}: {error:?}");
 }
 
-/// A range may give what it had read before the fork.
+/// A range may give the entries that it had read before the fork.
 fn refused_in_the_end(range: Range) {
     let outcome: Result<Vec<_>> = range.collect();
     refused("a range", outcome);
@@ -119,7 +119,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Opens and uses a database of its own, and drops what it inherited beside it.
+/// Opens and uses another database, and drops the inherited handles beside it.
 fn has_a_database_of_its_own(path: &Path, inherited: impl Sized) {
     let db = Db::create(path, &settings()).unwrap();
     let table = db.create_table("own").unwrap();

@@ -39,7 +39,7 @@ fn sweep(folder: &Path, resource: Resource, limits: impl Iterator<Item = u64>, r
     let mut refused = 0;
     let mut judge = |what: &str, limit, outcome: Result<()>| {
         let Err(error) = outcome else { return true };
-        // A ring may need a thread of the kernel for a sync: one that fails poisons the database, whatever the reason.
+        // A ring may need a thread of the kernel for a sync: a failed sync poisons the database for any reason.
         let is_right = matches!(error.kind(), ErrorKind::NoResources | ErrorKind::Poisoned);
         let is_right = is_right && error.to_string().contains(remedy);
         assert!(is_right, "{what} with a limit of {limit}: {error:?}");
@@ -104,7 +104,7 @@ fn child_with_little_locked_memory() {
 #[ignore = "run as a child by the tests below"]
 fn child_with_few_addresses() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    // Asked for anew each time: the memory allocator keeps what threads had that have ended.
+    // Asked for anew each time: the memory allocator keeps the memory of ended threads.
     let now_bytes = || {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64

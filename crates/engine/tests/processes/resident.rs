@@ -159,7 +159,7 @@ fn a_process_that_only_reads_has_the_memory_that_it_uses_and_not_that_of_its_cac
     }
 }
 
-/// Runs all kinds of work, and checks what the process has beside the cache.
+/// Runs all kinds of work, and checks the memory of the process beside the cache.
 fn check(work: Work, allowed_bytes: u64) {
     let (cache_bytes, rows, compression) = work;
     let folder = folder();

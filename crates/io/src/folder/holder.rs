@@ -1,4 +1,4 @@
-//! The name that a process leaves in a lock file, and what a reader in another process can say of it.
+//! The name that a process leaves in a lock file, and its meaning for a reader in another process.
 //!
 //! The number of a process means something inside its own PID namespace only: two containers with one volume both have a
 //! process 1. So the name has the host, the boot of its kernel and the namespace, and a reader says no more than they prove.

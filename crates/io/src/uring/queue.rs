@@ -417,7 +417,7 @@ impl Queue for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Does nothing in a forked child: what it did to the ring would happen to its parent's.
+    /// Does nothing in a forked child: a change of the ring would be a change of its parent's.
     fn drop(&mut self) {
         if self.process.is_here() {
             self.end();

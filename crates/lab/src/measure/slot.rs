@@ -1,11 +1,11 @@
 //! The counts of one worker, which the sampling thread reads while the worker goes on.
 //!
-//! Kept true by: the two numbers are read as of one moment. Read one after the other they would differ by whatever the worker did between
+//! Kept true by: the two numbers are read as of one moment. Read one after the other they would differ by the worker's steps between
 //! the two, which is much where the sampling thread lost its CPU there, and the record of the trial would contradict itself.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The operations and bytes that one worker has finished so far, on a cache line of its own.
+/// The operations and bytes that one worker has finished so far, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Slot {

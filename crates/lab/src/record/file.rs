@@ -21,7 +21,7 @@ use crate::format;
 use crate::lines::{LineError, Lines};
 use crate::paths::shown;
 
-/// Most bytes of a record's line. The writer keeps to it, and the reader holds no more than one such line, whatever the file.
+/// Most bytes of a record's line. The writer keeps to it, and the reader holds no more than one such line of any file.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// Most characters that are kept of an unknown type's name.
 const TYPE_CHARS_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! Messages between the nodes, over TCP: each is its length, four bytes little-endian, and the message as postcard writes it. A
 //! connection carries one message and its answer at a time. The first one is a greeting: both sides say which store they have, and a node that has
-//! lost what it acknowledged is refused.
+//! lost acknowledged entries is refused.
 //!
-//! openraft gives a message, a heartbeat as well, one interval of the heartbeat, and then drops its call. What was begun goes on in a task, and the next call
+//! openraft gives a message, a heartbeat as well, one interval of the heartbeat, and then drops its call. A begun call goes on in a task, and the next call
 //! continues from there: a busy machine, on which a connection with its greeting takes longer than the interval, would never make one otherwise, and a
 //! follower would hear nothing of a leader that sends to it all the time.
 
@@ -85,7 +85,7 @@ async fn read<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// What a node needs to meet the others, from the opening of its store on.
+/// The means of a node to meet the others, from the opening of its store on.
 #[derive(Debug)]
 pub(crate) struct Contacts {
     pub(crate) peers: Peers<Types>,

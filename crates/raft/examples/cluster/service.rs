@@ -123,7 +123,7 @@ fn unavailable(why: impl std::fmt::Display) -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
 }
 
-/// Returns what a write, of a value or of the members, has come to.
+/// Returns the outcome of a write, of a value or of the members.
 fn written(
     answer: Result<ClientWriteResponse<Types>, RaftError<u64, ClientWriteError<u64, BasicNode>>>,
 ) -> Result<Vec<u8>, Refusal> {
@@ -211,7 +211,7 @@ async fn remove_member(State(node): State<Node>, Path(id): Path<u64>) -> Result<
     written(while_running(&raft, raft.change_membership(change, false)).await)
 }
 
-/// Who leads, and how far this node is. A node whose core has ended says so, and why.
+/// The leader, and this node's position. A node whose core has ended says so, and why.
 async fn status(State(node): State<Node>) -> Result<String, Refusal> {
     let (raft, _) = node.running()?;
     let metrics = raft.metrics().borrow().clone();

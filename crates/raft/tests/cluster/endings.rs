@@ -1,4 +1,4 @@
-//! The end of a node's core: how it is known, and what the next core begins with.
+//! The end of a node's core: how it is known, and the start of the next core.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Nodes that greet each other know when one of them has lost what it had, and take no whole one for such a node.
+//! Nodes that greet each other know when one of them has lost entries, and take no whole node for such a node.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl Node {
         self.log.peers(OWN)
     }
 
-    /// Returns what the node says as the other one.
+    /// Returns the node's greeting as the other one.
     async fn greeting(&self) -> Greeting<u64> {
         self.log.peers(OTHER).greeting(None).await.unwrap()
     }
@@ -90,7 +90,7 @@ fn a_member_whose_folder_is_an_older_copy_or_emptied_is_refused() {
             own.receive(&other).await.unwrap();
         }
         let emptied = Node::new(32).await;
-        // What is known stays known.
+        // The notes stay.
         let own = own.again().await;
         let why = set_back(own.receive(&emptied).await);
         assert!(
@@ -165,7 +165,7 @@ fn a_leader_refuses_a_member_whose_log_ends_before_what_it_has_acknowledged() {
 fn a_member_that_left_and_was_added_again_with_an_emptied_folder_is_taken() {
     block_on(async {
         let (left, added) = (members_at(2, &[OWN]), members_at(3, &[OWN, OTHER]));
-        // One node gets the entries, the other one a snapshot of what they have led to.
+        // One node gets the entries, the other one a snapshot of the state after them.
         for gets_entries in [true, false] {
             let mut own = Node::with_members(38, &[OWN, OTHER]).await;
             let before = Node::new(39).await;

@@ -121,7 +121,7 @@ impl Cluster {
         self.folder.path().join(id.to_string())
     }
 
-    /// What the node has written to its standard error, in all of its processes.
+    /// The text on the node's standard error, from all of its processes.
     fn said(&self, id: u64) -> PathBuf {
         self.folder.path().join(format!("{id}.said"))
     }
@@ -295,7 +295,7 @@ async fn client(
     }
 }
 
-/// Clients at work, and what they saw.
+/// Clients at work, and their histories.
 struct Clients {
     history: Arc<History>,
     done: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Puts bases and pieces of the log together to histories without a gap, by what their labels say.
+//! Puts bases and pieces of the log together to histories without a gap, by their labels.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Assembly {
         }
     }
 
-    /// Returns the epochs. What cannot be used, and what is missing, is added to the remarks.
+    /// Returns the epochs. Useless and missing objects are added to the remarks.
     pub(super) fn finish(self, remarks: &mut Vec<String>) -> Vec<Epoch> {
         let Self { mut epochs, unnamed } = self;
         // Of epochs with one number the first ones were never named: each was begun by a shipper that ended before.
@@ -164,7 +164,7 @@ fn empty(name: &EpochName, after: u64) -> Epoch {
     }
 }
 
-/// Adds a base to the part of an epoch from which its log leads on; without one, to a part of its own.
+/// Adds a base to the part of an epoch from which its log leads on; without one, to a new part.
 fn add_base(epochs: &mut Vec<Epoch>, name: &EpochName, base: Base, position: String) {
     let commit = base.commit;
     let begins_at = |epoch: &Epoch| epoch.log.first().map_or(epoch.last, |log| log.after);
@@ -284,7 +284,7 @@ mod tests {
         let objects = vec![part(5, None, 0, true), log(5, 8), log(12, 20), part(15, None, 0, true), log(20, 22)];
         let expected = vec![(vec![5], vec![(5, 8)]), (vec![15], vec![(12, 20), (20, 22)])];
         assert_eq!(assembled(vec![], objects.clone()), (expected, 1));
-        // The gap has a base of its own, and the end is behind the log.
+        // The gap has a base, and the end is behind the log.
         let more = [objects, vec![part(10, None, 0, true), part(30, None, 0, true)]].concat();
         let expected = vec![(vec![5], vec![(5, 8)]), (vec![10], vec![]), (vec![15, 30], vec![(12, 20), (20, 22)])];
         assert_eq!(assembled(vec![], more), (expected, 1));

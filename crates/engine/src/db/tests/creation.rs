@@ -47,7 +47,7 @@ fn a_table_that_never_became_durable_is_no_table_and_calls_say_why() {
         assert_eq!(kind(mode.run(db.open_or_create_table("u"))), Some(ErrorKind::Poisoned));
         assert_eq!(kind(mode.run(db.rename_table("there", "t"))), Some(ErrorKind::Poisoned));
         assert_eq!(kind(mode.run(db.open_or_create_typed_table::<u32, u32>("t"))), Some(ErrorKind::Poisoned));
-        // What was there before still is.
+        // The earlier table still is there.
         assert_eq!(kind(mode.run(db.open_or_create_table("there"))), None);
     }
 }

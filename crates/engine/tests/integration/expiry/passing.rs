@@ -1,4 +1,4 @@
-//! Ranges pass what has expired leaf by leaf, not entry by entry, and miss nothing by it.
+//! Ranges pass expired entries leaf by leaf, not one by one, and miss no entry by it.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn ranges_pass_leaves_of_expired_entries_without_a_look_at_them() {
             is(&format!("{range:?}, reverse {reverse}"), found == expected, pages);
         }
     }
-    // A view from before shows all; an entry that is put into what others pass is there at once.
+    // A view from before shows all; an entry that is put into a passed leaf is there at once.
     assert_eq!(before.len(&table).unwrap(), ENTRIES);
     table.put(key(5), "lasts").unwrap();
     table.put_with_expiry(key(ENTRIES - 9), "later", time(3000)).unwrap();
@@ -79,7 +79,7 @@ fn ranges_pass_leaves_of_expired_entries_without_a_look_at_them() {
     clock.advance(Duration::from_millis(2000));
     assert_eq!(keys(&table, 0..ENTRIES, false), lasts);
     assert_eq!(before.len(&table).unwrap(), ENTRIES);
-    // What a newer version of a leaf holds says nothing of the version that a snapshot shows.
+    // The entries of a leaf's newer version say nothing of the version that a snapshot shows.
     let after = db.snapshot();
     table.delete(key(lasts[0])).unwrap();
     assert_eq!(table.first().unwrap().unwrap().0, key(lasts[1]));
@@ -87,7 +87,7 @@ fn ranges_pass_leaves_of_expired_entries_without_a_look_at_them() {
     drop((before, after));
     assert_eq!(db.remove_expired().unwrap(), ENTRIES - 4);
     assert_eq!(keys(&table, 0..ENTRIES, false), lasts[1..]);
-    // Nor does what a frame held before.
+    // Nor does an earlier page of the frame.
     for from in (0..ENTRIES).step_by(500) {
         let mut batch = Batch::new();
         for number in from..from + 500 {
