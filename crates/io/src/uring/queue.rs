@@ -509,16 +509,22 @@ mod tests {
     use crate::disk::{DirectIo, Disk as _, FileOptions};
     use crate::uring::UringDisk;
 
-    /// The kernel answers EFAULT for memory that is not in the registered buffer that the entry names.
-    #[test]
-    fn operations_that_the_ring_always_cancels_are_carried_out_by_the_reaping_thread() {
+    /// Makes an empty file, in a folder that is removed when it is dropped. `None`, with the reason on standard error, where there are no rings.
+    fn new_file() -> Option<(tempfile::TempDir, UringDisk)> {
         if let Some(refused) = UringDisk::ring_refused() {
             eprintln!("not checked: {refused}");
-            return;
+            return None;
         }
         let folder = tempfile::tempdir().unwrap();
         let options = FileOptions { create: true, direct: DirectIo::Never, ..FileOptions::default() };
         let disk = UringDisk::open(&folder.path().join("file"), &options).unwrap();
+        Some((folder, disk))
+    }
+
+    /// The kernel answers EFAULT for memory that is not in the registered buffer that the entry names.
+    #[test]
+    fn operations_that_the_ring_always_cancels_are_carried_out_by_the_reaping_thread() {
+        let Some((_folder, disk)) = new_file() else { return };
         let mut bytes = IoBuf::zeroed(4096, PageKind::Small).unwrap();
         bytes.fill(7);
         let other = IoBuf::zeroed(4096, PageKind::Small).unwrap();
@@ -547,13 +553,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_that_drops_a_queue_leaves_the_ring_of_its_parent_alone() {
-        if let Some(refused) = UringDisk::ring_refused() {
-            eprintln!("not checked: {refused}");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let options = FileOptions { create: true, direct: DirectIo::Never, ..FileOptions::default() };
-        let disk = UringDisk::open(&folder.path().join("file"), &options).unwrap();
+        let Some((_folder, disk)) = new_file() else { return };
         let bytes = || IoBuf::zeroed(4096, PageKind::Small).unwrap();
         let mut queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default()).unwrap();
         queue.push(Op::new(1, 0, OpKind::write(bytes(), true))).unwrap();
