@@ -1,5 +1,5 @@
 //! Keeps the list of the databases that this process has open, so that opening a database that is being closed waits
-//! until it is closed.
+//! until it is closed, and creating one where an unfinished one is being removed waits until it is gone.
 //!
 //! A database is closed when its last handle has gone and the large commits that outlive their callers have ended.
 //! Between these two moments no handle is left through which the database could be closed: an opening would be refused
@@ -20,7 +20,7 @@ use crate::error::{ErrorKind, Result};
 /// Returns a guard that keeps the database open until it is dropped; `None` once the database is closed.
 pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
-/// A data file: its device and inode.
+/// A data file, or the folder of a database that is being removed: its device and inode.
 type FileId = (u64, u64);
 
 static OPEN: Mutex<Openings> = Mutex::new(Openings { of_files: BTreeMap::new(), newest: 0 });
@@ -68,6 +68,14 @@ impl Opening {
             openings.of_files.insert(id, State { number, owner: None, outliving: 0 });
         }
         Self { id, number }
+    }
+
+    /// Notes that the database in a folder is being closed and removed, until this is dropped.
+    pub(super) fn removal(folder: &Path) -> Self {
+        let opening = Self::register(id_of(folder));
+        // No handle is left.
+        opening.belongs_to(Weak::<()>::new());
+        opening
     }
 
     /// Registers the owner of the database, which is dropped with the last handle.
@@ -140,14 +148,28 @@ pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Resul
             Err(error) if error.kind() == ErrorKind::Busy && !background::is_here() => error,
             result => return result,
         };
-        let Ok(file) = std::fs::symlink_metadata(data) else { return Err(refused) };
-        match wait_closed((file.dev(), file.ino())) {
+        let Some(id) = id_of(data) else { return Err(refused) };
+        match wait_closed(id) {
             Some(closed) if closed => was_open = true,
             // The database may have been closed between `open` and `wait_closed`.
             None if was_open => was_open = false,
             _ => return Err(refused),
         }
     }
+}
+
+/// Waits until this process has removed the database in a folder, if it is about to. Does not wait on a thread of a database, for which
+/// the removal may have to wait.
+pub(super) fn once_removed(folder: &Path) {
+    if !background::is_here()
+        && let Some(id) = id_of(folder)
+    {
+        wait_closed(id);
+    }
+}
+
+fn id_of(path: &Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Waits until this process has closed the database of this file, if it is about to. Returns true after the closing,

@@ -1,7 +1,7 @@
 //! Creates and opens a database: puts its parts together.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -41,16 +41,13 @@ use crate::transaction::visibility::Visibility;
 pub(crate) fn create(path: &Path, settings: &Settings) -> Result<Db> {
     let _span = events::database(Some(path));
     recovery::check_new(settings)?;
-    let was_there = path.exists();
-    let created = new_directory(path, settings).and_then(|NewDirectory { directory, stripes, signed }| {
-        // The name is locked here, too, so that no other process opens or creates a database while a failed one is removed.
-        create_in(&directory, settings, Purpose::Use, stripes, Some(Arc::clone(&signed)))
-            .inspect_err(|error| remove_failed(&*directory, error))
+    let NewDirectory { directory, stripes, signed, place } = new_directory(path, settings)?;
+    // The name is locked here, too, so that no other process opens or creates a database while a failed one is removed.
+    let created = create_in(&directory, settings, Purpose::Use, stripes, Some(Arc::clone(&signed)));
+    let created = created.inspect_err(|error| {
+        remove_failed(&*directory, error);
+        place.remove();
     });
-    if created.is_err() && !was_there {
-        // Only when nothing is in it.
-        let _ = std::fs::remove_dir(path);
-    }
     created.inspect(|db| serve_stats(db, path, settings))
 }
 
@@ -77,11 +74,45 @@ pub(super) struct NewDirectory {
     pub(super) stripes: Option<String>,
     /// A lock that keeps other processes from creating a database in the same folder.
     pub(super) signed: Arc<dyn FileLock>,
+    pub(super) place: Place,
+}
+
+/// A folder on this machine, as it was before a creation.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    was_there: bool,
+}
+
+impl Place {
+    /// Looks at a folder. Blocks while this process removes an unfinished database there.
+    fn at(path: &Path) -> Self {
+        closing::once_removed(path);
+        Self { path: path.into(), was_there: path.symlink_metadata().is_ok() }
+    }
+
+    /// Removes the folder if the creation has made it and nothing is in it.
+    pub(super) fn remove(&self) {
+        if !self.was_there {
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+
+    /// Announces that the files of an unfinished database are removed, until the result is dropped.
+    pub(super) fn removal(&self) -> closing::Opening {
+        closing::Opening::removal(&self.path)
+    }
 }
 
 /// Prepares the directory for a database that is to be created in a folder of this machine. Changes nothing where the
-/// folder holds a database, or any file other than those that an unfinished creation leaves.
+/// folder holds a database, or any file other than those that an unfinished creation leaves, and where the preparation fails. Blocks.
 pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirectory> {
+    let place = Place::at(path);
+    prepared(&place, settings).inspect_err(|_| place.remove())
+}
+
+fn prepared(place: &Place, settings: &Settings) -> Result<NewDirectory> {
+    let path = &place.path;
     let failed = |error| Error::from_io(format_args!("create a database in {}", path.display()), error);
     make_folder(path).map_err(|error| Error::from_io("create the folder", error))?;
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
@@ -93,7 +124,7 @@ pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirec
     let prepared = stripes::remove_unfinished_parts(&*main, &ThisMachine)
         .and_then(|()| stripes::create(Arc::clone(&main), &settings.stripe_folders, random(), &ThisMachine));
     let (directory, stripes) = prepared.inspect_err(|error| remove_failed(&*main, error))?;
-    Ok(NewDirectory { directory, stripes, signed })
+    Ok(NewDirectory { directory, stripes, signed, place: place.clone() })
 }
 
 /// Refuses to create a database in a folder unless it is empty, but for folders, or holds only files that an unfinished

@@ -8,12 +8,12 @@
 //!
 //! Kept true by: the checkpoint that closes the database makes everything durable before the name is given.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use nofault_io::disk::{Directory, FileLock};
 
-use super::open::NewDirectory;
+use super::open::{NewDirectory, Place};
 use super::{Db, close, open, thread};
 use crate::error::Result;
 use crate::events;
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 /// everything durable at once: a commit is [`Durability::Deferred`](crate::Durability::Deferred) whatever it asks for, and
 /// [`Db::sync`] and [`Db::await_durable`] wait for nothing. So thousands of small tables take a few writes of the disk, where each
 /// takes several otherwise. When the process ends before, or the power fails, or this is dropped, the folder holds nothing that
-/// [`Db::open`] would take for a database; the next creation there removes the rest.
+/// [`Db::open`] would take for a database; the next creation there removes the rest, and waits where this process does so.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -67,26 +67,6 @@ struct UnfinishedFiles {
     may_wait: bool,
 }
 
-/// The folder on this machine, as it was before.
-#[derive(Debug)]
-struct Place {
-    path: PathBuf,
-    was_there: bool,
-}
-
-impl Place {
-    fn at(path: &Path) -> Self {
-        Self { path: path.into(), was_there: path.symlink_metadata().is_ok() }
-    }
-
-    /// Removes the folder if the creation has made it and nothing is in it.
-    fn remove(&self) {
-        if !self.was_there {
-            let _ = std::fs::remove_dir(&self.path);
-        }
-    }
-}
-
 impl UnfinishedDb {
     /// Creates a database that is to be filled in `folder`, and the folder itself if it is missing (its parent must exist).
     ///
@@ -102,9 +82,7 @@ impl UnfinishedDb {
     pub(super) fn create_at(path: &Path, settings: &Settings) -> Result<Self> {
         let _span = events::database(Some(path));
         recovery::check_new(settings)?;
-        let place = Place::at(path);
-        let prepared = open::new_directory(path, settings).inspect_err(|_| place.remove());
-        let NewDirectory { directory, stripes, signed } = prepared?;
+        let NewDirectory { directory, stripes, signed, place } = open::new_directory(path, settings)?;
         let new = Self::open(&directory, settings, stripes, Some(signed), Some(place))?;
         open::serve_stats(&new.db, path, settings);
         Ok(new)
@@ -177,6 +155,8 @@ impl Drop for UnfinishedFiles {
         }
         let (db, directory) = (self.db.take(), Arc::clone(&self.directory));
         let (place, signed) = (self.place.take(), self.signed.take());
+        // The next creation there waits for it.
+        let removal = place.as_ref().map(Place::removal);
         let remove = move || {
             // Fails where it was closed before; else nothing that fails here counts, since the files go.
             let _ = db.map(|db| close::close(&db));
@@ -184,6 +164,7 @@ impl Drop for UnfinishedFiles {
             // While the creation of others is kept out.
             place.iter().for_each(Place::remove);
             drop(signed);
+            drop(removal);
         };
         if self.may_wait {
             remove();
@@ -303,6 +284,17 @@ mod tests {
         fill(new.db(), 2).unwrap();
         block_on(new.finish()).unwrap();
         assert_eq!(content(&open::open(&path, &settings).unwrap()).len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_database_can_be_created_where_an_unfinished_one_was_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() };
+        let path = folder.path().join("new");
+        for _ in 0..20 {
+            drop(UnfinishedDb::create(&path, &settings).await.unwrap());
+        }
+        Db::create(&path, &settings).await.unwrap().close().await.unwrap();
     }
 
     fn open_folder(path: &Path) -> nofault_io::folder::Folder {
