@@ -98,7 +98,8 @@ impl Scene {
     fn places(&self, page: u64) -> Result<Vec<u64>> {
         let path = self.file();
         let bytes = std::fs::read(&path).map_err(|error| LabError::system(format!("read {}", shown(&path)), &error))?;
-        let places = pages::places_of(&pages::pattern(self.seed, page), &bytes);
+        let pattern = pages::pattern(self.seed, page);
+        let places = pages::places_of(pattern[0], &bytes, |bytes| bytes.starts_with(&pattern));
         if places.is_empty() {
             let message = format!("page {page} is not to be found in {}", shown(&path));
             return Err(LabError::new(LabErrorKind::System, message));

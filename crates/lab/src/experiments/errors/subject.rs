@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pages;
+use super::pages::{self, PATTERN_BYTES};
 use super::stores::{Store, Way};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
@@ -146,7 +146,9 @@ fn stray(seed: u64, page: u64) -> Answers {
 
 /// Returns the addresses at which the pattern lies in this process's memory. The pattern is given inverted. The
 /// addresses include freed copies on the heap, which are harmless.
-fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
+fn places_in_memory(inverted: &[u8; PATTERN_BYTES]) -> Vec<usize> {
+    let is_there =
+        |bytes: &[u8]| bytes.len() >= inverted.len() && bytes.iter().zip(inverted).all(|(byte, other)| *byte == !other);
     let Ok(memory) = std::fs::File::open("/proc/self/mem") else { return Vec::new() };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let (mut found, mut mapped) = (Vec::new(), None);
@@ -170,8 +172,7 @@ fn places_in_memory(inverted: &[u8]) -> Vec<usize> {
             if piece[..count] == zeroes[..count] {
                 continue;
             }
-            piece[..count].iter_mut().for_each(|byte| *byte = !*byte);
-            let places = pages::places_of(inverted, &piece[..count]).into_iter().map(|place| at + place);
+            let places = pages::places_of(!inverted[0], &piece[..count], is_there).into_iter().map(|place| at + place);
             let places: Vec<usize> = places.filter(|place| !own.contains(place) && !found_twice(*place, at)).collect();
             match line.split(' ').nth(1) {
                 // One pointer hits one map of a page, even when the page is mapped several times: a shared one where
