@@ -102,13 +102,13 @@ impl Trial<'_, '_> {
         Engine::open(&self.place.store(), &self.settings()?)
     }
 
-    /// Opens the engine's loaded database and makes random reads until the inner pages are in memory, as in a database
-    /// that has run for a while.
+    /// Opens the engine's loaded database and makes random reads until the inner pages are in memory, or as many of them as the
+    /// cache holds, as in a database that has run for a while.
     pub(super) fn warm_engine(&self) -> Result<Engine> {
         let engine = self.engine()?;
         let data = self.data;
         let mut chance = fastrand::Rng::with_seed(mix(data.seed));
-        let started = Instant::now();
+        let (started, mut before) = (Instant::now(), f64::INFINITY);
         loop {
             let misses = engine.db.stats().pool.misses;
             for _ in 0..WARM_BATCHES {
@@ -117,9 +117,11 @@ impl Trial<'_, '_> {
                 engine.table.get_many(&keys)?;
             }
             let reads = (engine.db.stats().pool.misses - misses) as f64 / (WARM_BATCHES * WARM_BATCH as u64) as f64;
-            if reads <= WARM_READS_A_GET || started.elapsed() >= WARM_TIME_MAX {
+            // Where the reads of a get have stopped falling, the cache is too small to hold the inner pages.
+            if reads <= WARM_READS_A_GET || reads >= before || started.elapsed() >= WARM_TIME_MAX {
                 return Ok(engine);
             }
+            before = reads;
         }
     }
 
