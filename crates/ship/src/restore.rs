@@ -40,7 +40,8 @@ pub struct RestoredPoint {
     pub commit: CommitSeq,
     /// The time of that commit, by the clock of the source.
     pub time: SystemTime,
-    /// The next commit in the store, and its time; `None` when the newest one was restored, or the next one is of another span.
+    /// The next commit in the store, and its time; `None` when the newest one was restored, or the next one is of another span. Where
+    /// the object with it cannot be read, the last commit of that object.
     pub next: Option<(CommitSeq, SystemTime)>,
 }
 
@@ -247,11 +248,20 @@ async fn restore_from(
     let (mut at, mut time_ms) = (base.commit, base.time_ms);
     let (mut before, mut next) = (None, None);
     'log: for log in log {
-        if before.is_some_and(|before| before != log.after) || (before.is_none() && log.after > base.commit) {
+        let end = before.unwrap_or(base.commit);
+        // Everything that the point needs is there: this object only names the next commit, and a failure of it is no failure of the point.
+        let is_reached = matches!(point, Point::Commit(commit) if commit.0 <= end);
+        if !is_reached && (before.is_some_and(|before| before != log.after) || log.after > end) {
             return Err(Error::corrupt(format!("commits after {at} are missing")).met_in(&log.object.name));
         }
         before = Some(log.last);
-        let raw = fetcher.next().await.unwrap_or(Ok(Vec::new()))?;
+        let raw = match fetcher.next().await.unwrap_or(Ok(Vec::new())) {
+            Err(_) if is_reached => {
+                next = Some((CommitSeq(log.last), commit_time(log.last_time_ms)));
+                break;
+            }
+            raw => raw.map_err(|error| after_the_last(error, point, at, time_ms))?,
+        };
         let mut rest = &raw[..];
         while let Some(found) = take_commit(&mut rest).map_err(|error| error.met_in(&log.object.name))? {
             let is_behind = match point {
@@ -272,6 +282,18 @@ async fn restore_from(
     }
     db.sync().await?;
     Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms), next })
+}
+
+/// Returns the error of an object without which a time cannot be restored, with the last commit before it: whether the object has commits of that time
+/// is not known, so an older state is restored only by the caller's word.
+fn after_the_last(error: Error, point: Point, at: u64, time_ms: u64) -> Error {
+    match point {
+        Point::Commit(_) => error,
+        _ => {
+            let time = humantime::format_rfc3339_millis(commit_time(time_ms));
+            error.or(&format!("the last commit before it is {at} of {time} (`nofault restore --commit {at}`)"))
+        }
+    }
 }
 
 /// Fills a new database with a base of the whole and the increments on it, in their order. Returns the applier for the log that follows.

@@ -245,6 +245,34 @@ async fn rebuild_without_an_object(is_damaged: bool) {
     assert!(pieces.iter().enumerate().all(|(at, name)| at == 4 || left.contains(name)), "{left:?}");
 }
 
+/// Before, the object behind a commit was read to name the next one, and without it the commit could not be restored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_before_a_missing_object_can_be_restored() {
+    let (mut source, store) = (Source::new(8).await, Arc::new(InMemory::new()));
+    let ship = Ship::start(&source.db, store.clone(), options()).await.unwrap();
+    let mut commits = vec![ship.durable().await.unwrap()];
+    for _ in 0..5 {
+        source.commit().await;
+        commits.push(ship.durable().await.unwrap());
+    }
+    source.note().await;
+    ship.close().await.unwrap();
+    let pieces = names(&*store, "log").await;
+    for pair in commits.windows(2) {
+        let behind = pieces.iter().find(|name| name.contains(&format!("{:020}", pair[1].0))).unwrap();
+        let without = Arc::new(store.fork());
+        remove(&without, std::slice::from_ref(behind)).await;
+        let db = empty();
+        let restored = restore_into(without.clone(), "shop", Point::Commit(pair[0]), &db).await.unwrap();
+        source.check(&db, pair[0], behind).await;
+        assert!(restored.commit <= pair[0] && restored.next.is_some_and(|(next, _)| next == pair[1]), "{restored:?}");
+        restore_into(without.clone(), "shop", Point::Commit(pair[1]), &empty()).await.unwrap_err();
+        // Whether it has commits of a time is not known: the answer is the last commit before it, and no older state.
+        let error = restore_into(without, "shop", Point::Latest, &empty()).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("--commit {}", restored.commit)), "{error}");
+    }
+}
+
 /// The manifest is gone once more at any request of a rebuilding that is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebuilding_that_is_stopped_at_any_request_is_made_again() {
