@@ -80,6 +80,12 @@ fn a_database_is_shipped_to_a_folder_and_restored_to_the_end_a_commit_and_a_time
     assert!(told.contains("the whole database was shipped"), "{told}");
     said(&run(&["restore", "backups/shop", "of-damage"]), 0);
     assert_eq!(value("of-damage"), "13");
+    // An object that the manifest names is gone: damage for both, and no wrong call.
+    std::fs::remove_dir_all(folder.path().join("backups/shop/base")).unwrap();
+    for arguments in [&["restore", "backups/shop", "of-nothing"][..], &["restore", "backups/shop", "--check"]] {
+        let told = said(&run(arguments), 6);
+        assert!(told.contains("is gone"), "{told}");
+    }
 }
 
 /// Before, a lost manifest made the next `ship` remove all history, and a damaged one had no way out.

@@ -44,7 +44,7 @@ impl Fetcher {
     /// Returns the commits of the next object; `None` after the last.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged, `NotFound` when it is gone; `Store`. The next call returns the object behind it.
+    /// `Corrupt` when it is damaged or gone; `Store`. The next call returns the object behind it.
     pub(crate) async fn next(&mut self) -> Option<Result<Vec<u8>>> {
         let next = self.begun.front_mut()?;
         let outcome = next.await;

@@ -48,7 +48,7 @@ impl NamedObject {
     /// Reads the object.
     ///
     /// # Errors
-    /// `Corrupt` when it is not the one that was written, `NotFound` when it is gone.
+    /// `Corrupt` when it is not the one that was written, or gone.
     pub(crate) async fn read(&self, remote: &Remote) -> Result<Vec<u8>> {
         let bytes = remote.get(&self.name, self.bytes).await?;
         if bytes.len() as u64 != self.bytes || hex(checksum(&bytes)) != self.checksum {

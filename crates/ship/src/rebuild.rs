@@ -272,7 +272,7 @@ async fn read_all(
         while let Some(read) = reading.join_next().await {
             match read.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))? {
                 Ok(object) => sound.push(object),
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
                     remarks.push(error.to_string());
                 }
                 Err(error) => return Err(error),

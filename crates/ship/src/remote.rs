@@ -180,12 +180,13 @@ impl Remote {
         Error::new(ErrorKind::NotFound, format!("there is no object {}", self.path(name)))
     }
 
-    /// Reads an object of `bytes` bytes.
+    /// Reads an object of `bytes` bytes that a manifest, or a list, names.
     ///
     /// # Errors
-    /// `NotFound` when it is not there.
+    /// `Corrupt` when it is gone.
     pub(crate) async fn get(&self, name: &str, bytes: u64) -> Result<Vec<u8>> {
-        Ok(self.find(name, bytes).await?.ok_or_else(|| self.missing(name))?.0)
+        let gone = || Error::corrupt(format!("object {} is gone", self.path(name)));
+        Ok(self.find(name, bytes).await?.ok_or_else(gone)?.0)
     }
 
     /// Removes an object, if it is there.

@@ -477,7 +477,7 @@ impl Task {
     /// Applies what a manifest names and the copy does not have.
     ///
     /// # Errors
-    /// `NotFound` when an object is gone: the manifest is too old by now. `Closed` when the replica is to end. `Corrupt`, `Database`.
+    /// `Corrupt` when an object is damaged, or gone: the manifest may be too old by now. `Closed` when the replica is to end. `Database`.
     async fn catch_up(&mut self, manifest: &Manifest) -> Result<()> {
         let Some(epoch) = manifest.epochs.last() else { return Ok(()) };
         self.note_newest(manifest);

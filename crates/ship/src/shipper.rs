@@ -392,7 +392,7 @@ impl Task {
         self.report_warnings();
         match cared {
             // A piece of the log is damaged or gone, so no restore leads past it: the whole database must follow.
-            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => self.tail = None,
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.tail = None,
             done => {
                 done?;
                 let Writer { current, options, .. } = &self.writer;
