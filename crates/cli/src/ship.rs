@@ -32,10 +32,13 @@ pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
     match (error.kind(), error.database()) {
         (_, Some(error)) => db::exit_code(error),
         (ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::InvalidCall, _) => 2,
-        // `Refused` and `Store` are of the system: 9.
-        (ErrorKind::Fenced, _) => 5,
+        (ErrorKind::NoPermission, _) => 3,
+        (ErrorKind::NoSpace, _) => 4,
+        (ErrorKind::Fenced | ErrorKind::Busy, _) => 5,
         (ErrorKind::Corrupt, _) => db::DAMAGED,
         (ErrorKind::Unsupported, _) => 7,
+        (ErrorKind::NoResources, _) => 10,
+        // `Refused` and `Store` are of the system.
         _ => 9,
     }
 }
@@ -127,7 +130,7 @@ impl Patience {
             (self.taken, self.failed_before, self.since) = (stats.objects_put, stats.requests_failed, Instant::now());
         }
         let Some(error) = trouble else { return Ok(()) };
-        if error.kind() == ErrorKind::Refused {
+        if matches!(error.kind(), ErrorKind::Refused | ErrorKind::NoPermission | ErrorKind::NoResources) {
             return Err(error.into());
         }
         if stats.requests_failed > self.failed_before && self.since.elapsed() >= self.timeout {

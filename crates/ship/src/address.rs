@@ -44,8 +44,8 @@ impl Address {
     /// `AWS_ENDPOINT`, the first of these that is set; one that begins with `http://` is used as it is. The files of `aws configure` are not read.
     ///
     /// # Errors
-    /// `InvalidCall` for an address without a name, or of a folder that is not there; `Unsupported` for one that this build cannot
-    /// use.
+    /// `InvalidCall` for an address without a name, or of a folder that is not there; `NoPermission` and `NoResources` when the folder cannot be opened;
+    /// `Unsupported` for an address that this build cannot use.
     pub fn parse(address: &str) -> Result<Self> {
         match address.split_once("://") {
             Some(("s3", rest)) => {
@@ -101,6 +101,7 @@ impl fmt::Debug for Address {
 
 #[cfg(feature = "folder")]
 fn of_folder(path: &Path) -> Result<Address> {
+    use crate::error::{cause_in_system, kind_of_system};
     use crate::folder::FolderStore;
 
     let last = path
@@ -110,8 +111,16 @@ fn of_folder(path: &Path) -> Result<Address> {
         Some(name) => (path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")), name),
         None => (path, NAME_IN_OTHER_BYTES),
     };
-    let store = FolderStore::open(parent, name)
-        .map_err(|error| Error::new(ErrorKind::InvalidCall, format!("the folder {}: {error}", parent.display())))?;
+    let store = FolderStore::open(parent, name).map_err(|error| {
+        let what = format!("the folder {}", parent.display());
+        match cause_in_system(&error) {
+            // A wrong place is a wrong address.
+            Some(cause) if kind_of_system(cause) != Some(ErrorKind::Refused) => {
+                Error::of_system(what, cause, ErrorKind::InvalidCall)
+            }
+            _ => Error::new(ErrorKind::InvalidCall, format!("{what}: {error}")),
+        }
+    })?;
     let around = store.database_around().map(Path::to_path_buf);
     Ok(Address { store: Arc::new(store), name: name.into(), around })
 }

@@ -20,8 +20,16 @@ pub enum ErrorKind {
     InvalidCall,
     /// The store does not do what is needed, or a later version wrote what is there.
     Unsupported,
-    /// The store refuses for a reason that does not pass by itself: rights, a wrong place, a file system that cannot be written.
+    /// The store refuses for a reason that does not pass by itself: a wrong place, such as a file where a folder must be.
     Refused,
+    /// Rights are missing at the store, in its folder or in the restored one, or a file system cannot be written: it does not pass by itself.
+    NoPermission,
+    /// The file system of a folder, or a quota, is full: free some space.
+    NoSpace,
+    /// The process, its user or the machine has no descriptors, threads or memory left: the message names the limit to raise.
+    NoResources,
+    /// Another process holds the lock of a folder: end it there.
+    Busy,
     /// The store cannot be reached, or fails, after all attempts.
     Store,
     /// An object differs from the one that was written. Restore another point; keep the store as it is.
@@ -49,6 +57,17 @@ impl Error {
         Self::new(ErrorKind::Corrupt, what.to_string())
     }
 
+    /// Creates the error of a call of the system. `otherwise` is the kind where the cause has none.
+    pub(crate) fn of_system(action: impl fmt::Display, cause: &std::io::Error, otherwise: ErrorKind) -> Self {
+        match kind_of_system(cause) {
+            // With the remedy.
+            Some(kind @ ErrorKind::NoResources) => {
+                Self::new(kind, nofault::io::error::Error::from_io(action.to_string(), cause).to_string())
+            }
+            kind => Self::new(kind.unwrap_or(otherwise), format!("{action}: {cause}")),
+        }
+    }
+
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -68,6 +87,28 @@ impl Error {
     pub(crate) fn met_in(&self, object: &str) -> Self {
         Self::new(self.kind, format!("object {object}: {}", self.message))
     }
+}
+
+/// Returns the kind of an error of the system, if it is one that tells a caller what to do.
+pub(crate) fn kind_of_system(error: &std::io::Error) -> Option<ErrorKind> {
+    use std::io::ErrorKind as Io;
+    Some(match error.kind() {
+        Io::PermissionDenied | Io::ReadOnlyFilesystem => ErrorKind::NoPermission,
+        Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ErrorKind::NoSpace,
+        Io::OutOfMemory => ErrorKind::NoResources,
+        Io::WouldBlock | Io::ResourceBusy => ErrorKind::Busy,
+        Io::NotADirectory | Io::IsADirectory | Io::InvalidFilename | Io::Unsupported => ErrorKind::Refused,
+        // Descriptors that have run out, for which the standard library has no kind.
+        _ => match nofault::io::error::Error::from_io("", error).kind() {
+            nofault::io::error::ErrorKind::NoResources => ErrorKind::NoResources,
+            _ => return None,
+        },
+    })
+}
+
+/// Returns the first error of the system among the causes of an error.
+pub(crate) fn cause_in_system<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e std::io::Error> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 impl From<nofault::Error> for Error {

@@ -42,7 +42,7 @@ pub struct Rebuilt {
 ///
 /// # Errors
 /// `InvalidCall` when the manifest is sound. `NotFound` when there is nothing to make one of; `Corrupt` when objects of several histories lie
-/// under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; `Store`, `Refused`.
+/// under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; the errors of the store.
 pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt> {
     let remote = Remote::new(store, name, READING)?;
     let present = remote.list().await?;

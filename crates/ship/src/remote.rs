@@ -15,7 +15,7 @@ use object_store::{
     UpdateVersion,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, cause_in_system, kind_of_system};
 
 /// A request that moves this many bytes gets a second more before it counts as failed: the slowest link that is expected.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
@@ -287,38 +287,27 @@ impl Remote {
 
 /// Creates the error for a request that failed for good.
 pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
-    let kind = match error {
+    let what = format!("the store, object {path}");
+    match (kind_of(error), cause_in_system(error)) {
+        (kind @ ErrorKind::NoResources, Some(cause)) => Error::of_system(what, cause, kind),
+        (kind, _) => Error::new(kind, format!("{what}: {error}")),
+    }
+}
+
+/// Returns the kind of an error of a store, whose cause in the system counts first.
+fn kind_of(error: &StoreError) -> ErrorKind {
+    match error {
         StoreError::NotFound { .. } => ErrorKind::NotFound,
         StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => ErrorKind::Unsupported,
-        error if is_refusal(error) => ErrorKind::Refused,
-        _ => ErrorKind::Store,
-    };
-    Error::new(kind, format!("the store, object {path}: {error}"))
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => ErrorKind::NoPermission,
+        error => cause_in_system(error).and_then(kind_of_system).unwrap_or(ErrorKind::Store),
+    }
 }
 
 /// Returns whether the cause of an error does not pass by itself: rights, a wrong place, a file system that cannot be written. A person may mend
 /// it, and a key may be renewed, so a shipper that has begun tries on all the same.
 fn is_refusal(error: &StoreError) -> bool {
-    if matches!(error, StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }) {
-        return true;
-    }
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind as Io;
-            return matches!(
-                error.kind(),
-                Io::PermissionDenied
-                    | Io::NotADirectory
-                    | Io::IsADirectory
-                    | Io::ReadOnlyFilesystem
-                    | Io::InvalidFilename
-                    | Io::Unsupported
-            );
-        }
-        cause = error.source();
-    }
-    false
+    matches!(kind_of(error), ErrorKind::Refused | ErrorKind::NoPermission)
 }
 
 /// Returns whether another attempt of this request has the same outcome. A put without a condition is refused only for a time: by a
@@ -350,18 +339,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_that_do_not_pass_are_told_from_those_that_may() {
-        let of = |error: std::io::Error| StoreError::Generic { store: "s", source: Box::new(error) };
-        for (kind, is_refused) in [
-            (std::io::ErrorKind::NotADirectory, true),
-            (std::io::ErrorKind::PermissionDenied, true),
-            (std::io::ErrorKind::ReadOnlyFilesystem, true),
-            (std::io::ErrorKind::StorageFull, false),
-            (std::io::ErrorKind::ConnectionReset, false),
-        ] {
-            assert_eq!(is_refusal(&of(kind.into())), is_refused, "{kind}");
-            let kind = failed(&"x".into(), &of(kind.into())).kind();
-            assert_eq!(kind == ErrorKind::Refused, is_refused, "{kind:?}");
+    fn the_kind_of_an_error_of_a_folder_is_the_one_of_its_cause() {
+        use std::io::{Error as IoError, ErrorKind as Io};
+
+        // As `LocalFileSystem` hides it, behind an error of its own.
+        #[derive(Debug)]
+        struct Hiding(IoError);
+        impl std::fmt::Display for Hiding {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "Unable to do it: {}", self.0)
+            }
+        }
+        impl std::error::Error for Hiding {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        // ENOTDIR, EISDIR, ENAMETOOLONG, EACCES, EROFS, ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, EIO.
+        let of_system = [
+            (ErrorKind::Refused, &[20, 21, 36][..]),
+            (ErrorKind::NoPermission, &[13, 30]),
+            (ErrorKind::NoSpace, &[28, 122, 27]),
+            (ErrorKind::NoResources, &[24, 23, 12]),
+            (ErrorKind::Store, &[5]),
+        ];
+        let of_system = of_system.iter().flat_map(|(kind, numbers)| numbers.iter().map(|number| (*kind, *number)));
+        let of_system = of_system.map(|(kind, number)| (kind, IoError::from_raw_os_error(number)));
+        let others = [
+            (ErrorKind::Busy, IoError::new(Io::WouldBlock, "another process holds the lock")),
+            (ErrorKind::Store, Io::ConnectionReset.into()),
+        ];
+        for (kind, error) in of_system.chain(others) {
+            let what = error.to_string();
+            let error = StoreError::Generic { store: "s", source: Box::new(Hiding(error)) };
+            let is_refused = matches!(kind, ErrorKind::Refused | ErrorKind::NoPermission);
+            let failed = failed(&"x".into(), &error);
+            assert_eq!((failed.kind(), is_refusal(&error)), (kind, is_refused), "{what}");
+            assert!(failed.to_string().contains(&what), "{failed}");
+            let is_told = failed.to_string().contains("raise");
+            assert_eq!(is_told, kind == ErrorKind::NoResources, "{failed}");
         }
         assert!(is_refusal(&StoreError::PermissionDenied { path: "x".into(), source: "no".into() }));
     }

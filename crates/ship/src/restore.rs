@@ -117,7 +117,7 @@ pub async fn restore_with_progress(
     let remote = Remote::new(store, name, READING)?;
     let manifest = Current::read(&remote).await?.manifest;
     let page_bytes = choose(&manifest, point)?.page_bytes()? as usize;
-    let failed = |error: std::io::Error| Error::new(ErrorKind::Database, format!("{}: {error}", folder.display()));
+    let failed = |error: std::io::Error| Error::of_system(folder.display(), &error, ErrorKind::Database);
     if unfinished.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         std::fs::remove_dir_all(&unfinished).map_err(failed)?;
     }

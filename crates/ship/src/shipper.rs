@@ -132,7 +132,8 @@ impl Ship {
     ///
     /// # Errors
     /// `InvalidCall` for impossible options. `Unsupported` when the store has no conditional puts, or does not keep to their conditions, unless
-    /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached, `Refused` when it refuses. `Corrupt` or `Unsupported` when
+    /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached, `Refused`, `NoPermission` and `NoSpace` when it refuses, `Busy` while another
+    /// process holds the lock of a folder, `NoResources`. `Corrupt` or `Unsupported` when
     /// its objects of that name cannot be read; also `Corrupt` when there are objects and their manifest is gone, or an older one was put in its
     /// place: [`rebuild`](crate::rebuild()) or [`ShipOptions::begin_with_base`] lead on. `AlreadyExists` when the name has the history of another database, unless
     /// [`ShipOptions::take_over`] is set. `Fenced` when others take the name over at the same time.
@@ -197,8 +198,8 @@ impl Ship {
         self.shared.status.borrow().warnings.clone()
     }
 
-    /// Returns the error of the last request to the store while it is made again; `None` when the last request was carried out. `Refused` does not
-    /// pass by itself; the shipper tries on all the same, in case that a person mends it.
+    /// Returns the error of the last request to the store while it is made again; `None` when the last request was carried out. `Refused` and
+    /// `NoPermission` do not pass by themselves; the shipper tries on all the same, in case that a person mends it.
     pub fn trouble(&self) -> Option<Error> {
         self.shared.counts.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -358,3 +358,53 @@ async fn an_error_that_does_not_pass_is_named_at_once_and_while_requests_are_mad
     assert!(ship.trouble().is_none());
     ship.close().await.unwrap();
 }
+
+/// All of them were an error of the system, whatever the cause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_and_missing_rights_of_a_folder_have_kinds_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::new(9).await;
+    source.db.create_table("t").await.unwrap();
+    // A name that is longer than any file may have.
+    let long = folder.path().join("x".repeat(300)).join("shop");
+    assert_eq!(Address::of_folder(&long).unwrap_err().kind(), ErrorKind::InvalidCall);
+    for (options, kind) in
+        [("size=64k", ErrorKind::NoSpace), ("nr_inodes=3", ErrorKind::NoSpace), ("ro", ErrorKind::NoPermission)]
+    {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).output();
+        if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+            eprintln!("no rights to mount a file system: a folder with {options} is not tried");
+            return;
+        }
+        let store = address(folder.path()).store;
+        let begun = Ship::start(&source.db, store, ShipOptions { attempts_at_start: 2, ..self::options() }).await;
+        let error = match begun {
+            Err(error) => error,
+            Ok(ship) => {
+                for number in 0..200_u8 {
+                    source.db.table("t").await.unwrap().put([number], random_bytes(number)).await.unwrap();
+                }
+                let named = async {
+                    loop {
+                        match ship.trouble() {
+                            Some(error) => break error,
+                            None => tokio::task::yield_now().await,
+                        }
+                    }
+                };
+                tokio::select! {
+                    done = ship.durable() => panic!("{options}: {done:?}"),
+                    error = named => error,
+                }
+            }
+        };
+        assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
+        assert_eq!(error.kind(), kind, "{options}: {error}");
+    }
+}
+
+/// Bytes that take their space also when they are compressed.
+fn random_bytes(seed: u8) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed.into());
+    std::iter::repeat_with(|| rng.u8(..)).take(1000).collect()
+}
