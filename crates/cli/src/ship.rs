@@ -176,9 +176,12 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     });
     let restored = runtime.block_on(until_cancelled(signals.stop, work, || Ok(())))??;
     meter.finish();
+    restored.warnings.iter().for_each(|warning| log(&format!("nofault: {warning}")));
     if *json {
         let next = restored.next.map(|(commit, time)| serde_json::json!({ "commit": commit.0, "time": ms(time) }));
-        let answer = serde_json::json!({ "commit": restored.commit.0, "time": ms(restored.time), "next": next });
+        let answer = serde_json::json!({
+            "commit": restored.commit.0, "time": ms(restored.time), "next": next, "warnings": restored.warnings,
+        });
         print(&serde_text(&answer)?)?;
     } else {
         log(&format!("{} has the state after {}", shown(&folder), describe(&restored)));
@@ -192,7 +195,8 @@ fn describe(restored: &RestoredPoint) -> String {
     let what = format!("commit {} of {}", restored.commit, time(restored.time));
     match restored.next {
         Some((next, of)) => format!("{what}; the next one that was shipped is commit {next} of {}", time(of)),
-        None => format!("{what}; no later one was shipped in this span"),
+        None if restored.warnings.is_empty() => format!("{what}; no later one was shipped in this span"),
+        None => format!("{what}, the newest one that the manifest names"),
     }
 }
 
@@ -232,10 +236,12 @@ fn report(found: &nofault_ship::Verification, json: bool) -> Result<ExitCode> {
         let answer = serde_json::json!({
             "clean": found.is_clean(), "objects": found.objects, "bytes": found.bytes, "commits": found.commits,
             "bases": found.bases, "increments": found.increments, "unneeded_objects": found.unneeded_objects, "problems": found.problems,
+            "remarks": found.remarks,
         });
         print(&serde_text(&answer)?)?;
     } else {
         found.problems.iter().try_for_each(|problem| print(problem))?;
+        found.remarks.iter().for_each(|remark| log(&format!("nofault: {remark}")));
         let (objects, bytes) = (found.objects, format::bytes(found.bytes));
         log(&format!(
             "read {objects} objects, {bytes}; copies of the whole: {}, increments: {}, commits after them: {}",

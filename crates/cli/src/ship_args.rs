@@ -68,7 +68,7 @@ pub(crate) struct RestoreArguments {
     /// Restore nothing, and read and check all that was shipped; exit code 6 when anything is damaged.
     #[arg(long, conflicts_with_all = ["folder", "time", "commit"])]
     pub(crate) check: bool,
-    /// Restore nothing, and make a manifest of the copies of it and of the objects that are there, after it was lost or damaged. Removes nothing, and fences a
+    /// Restore nothing, and make a manifest of the copies of it and of the objects that are there, after it was lost, damaged or set back. Removes nothing, and fences a
     /// shipper that runs.
     #[arg(long, conflicts_with_all = ["folder", "time", "commit", "list", "check"])]
     pub(crate) rebuild: bool,

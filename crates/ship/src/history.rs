@@ -8,7 +8,8 @@ use nofault::CommitSeq;
 use object_store::ObjectStore;
 
 use crate::error::Result;
-use crate::manifest::{Current, Epoch, FoundStep, Manifest};
+use crate::manifest::{Epoch, FoundStep, Manifest};
+use crate::newest::{self, Age};
 use crate::object::commit_time;
 use crate::options::READING;
 use crate::remote::Remote;
@@ -58,13 +59,16 @@ impl fmt::Display for ClockStep {
     }
 }
 
-/// Returns the spans that were shipped under a name and can be restored, the oldest first. One request.
+/// Returns the spans that were shipped under a name and can be restored, the oldest first. Two requests, and some for objects that no manifest names.
 ///
 /// # Errors
-/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; `Store`.
+/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read, or an older one was put in its place; the errors of the store.
 pub async fn history(store: Arc<dyn ObjectStore>, name: &str) -> Result<Vec<Span>> {
     let remote = Remote::new(store, name, READING)?;
-    Ok(spans(&Current::read(&remote).await?.manifest))
+    match newest::read(&remote).await? {
+        (_, Age::SetBack(error)) => Err(error),
+        (current, _) => Ok(spans(&current.manifest)),
+    }
 }
 
 /// Returns the spans of a manifest.

@@ -52,6 +52,7 @@ mod increment;
 mod label;
 mod manifest;
 mod names;
+mod newest;
 mod object;
 mod options;
 mod rebuild;

@@ -295,12 +295,6 @@ pub(crate) fn way_out(error: &Error) -> Error {
     error.or(WAY_OUT)
 }
 
-/// Creates the error for a manifest that is older than the objects beside it.
-pub(crate) fn set_back(sequence: u64, newer: &str) -> Error {
-    let what = format!("it was set back to number {sequence}: {newer} is newer, so an older file was put in its place");
-    Error::corrupt(what).met_in(MANIFEST).or(WAY_OUT)
-}
-
 impl Manifest {
     pub(crate) fn empty() -> Self {
         Self {

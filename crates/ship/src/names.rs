@@ -49,6 +49,17 @@ pub(crate) fn shipper_of(name: &str) -> Option<&str> {
     (is_whole && has_its_parts).then_some(writer)
 }
 
+/// Returns the last commit of a piece of the log by its name.
+pub(crate) fn last_of_log(name: &str) -> Option<u64> {
+    shipper_of(name)?;
+    name.strip_prefix("log/")?.split('-').next()?.parse().ok()
+}
+
+/// Returns whether an object is the first part of a base by its name.
+pub(crate) fn is_first_part(name: &str) -> bool {
+    shipper_of(name).is_some() && name.rsplit_once('/').is_some_and(|(base, _)| name == part_name(base, 0))
+}
+
 /// Makes a number that no shipper and no history has, in hexadecimal.
 pub(crate) fn random_id() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
@@ -72,6 +83,8 @@ mod tests {
         let log = format!("log/{:020}-{id}-17", 5);
         let base = format!("base/{:016x}-3", u64::MAX);
         assert_eq!(shipper_of(&log), Some(&*id));
+        assert_eq!((last_of_log(&log), last_of_log(&part_name(&base, 0)), last_of_log("log/5")), (Some(5), None, None));
+        assert_eq!([0, 1].map(|part| is_first_part(&part_name(&base, part))), [true, false]);
         for part in [0, 9_999_999] {
             assert_eq!(shipper_of(&part_name(&base, part)), Some(&*format!("{:016x}", u64::MAX)));
         }

@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Span, spans};
 use crate::label::{Content, Label};
 use crate::manifest::{Current, Damage, Found, Manifest, NamedObject, hex};
-use crate::names::{DAMAGED_MANIFEST, copy_name, parse_copy, random_id, shipper_of};
+use crate::names::{DAMAGED_MANIFEST, parse_copy, random_id, shipper_of};
+use crate::newest::{Age, age, decode_copy, orphans, read_copy};
 use crate::object::{commit_time, raw_commits, take_commit};
 use crate::options::READING;
 use crate::remote::{ListedObject, Remote};
@@ -48,8 +49,7 @@ pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt>
     let present = remote.list().await?;
     let found = Found::look(&remote).await?;
     if let Found::Sound(current, _) = &found
-        && newer_copy(&remote, &present, &current.manifest).await?.is_none()
-        && newer_object(&remote, &present, &current.manifest).await?.is_none()
+        && is_newest(&remote, &present, current).await?
     {
         let what = format!("the manifest of '{name}' is sound: there is nothing to rebuild");
         return Err(Error::new(ErrorKind::InvalidCall, what));
@@ -63,63 +63,34 @@ pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt>
     Ok(Rebuilt { remarks, spans: spans(&current.manifest) })
 }
 
+/// Returns whether no object is, or may be, newer than a manifest.
+async fn is_newest(remote: &Remote, present: &[ListedObject], current: &Current) -> Result<bool> {
+    match age(remote, present, &current.manifest).await? {
+        Age::Newest => {}
+        Age::Unsure(_) | Age::SetBack(_) => return Ok(false),
+    }
+    match orphans(remote, present, current).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
+        found => found.map(|_| true),
+    }
+}
+
 /// Returns a manifest that replaces the object in its place, and the remarks about it.
 pub(crate) async fn recovered(
     remote: &Remote,
     present: &[ListedObject],
     found: Found,
 ) -> Result<(Current, Vec<String>)> {
-    let (bytes, version) = match found {
-        Found::Sound(current, bytes) => (Some(bytes), current.version),
-        Found::Damaged(Damage { bytes, version, .. }) => (Some(bytes), Some(version)),
-        Found::Missing => (None, None),
+    let (bytes, version, in_place) = match found {
+        Found::Sound(current, bytes) => (Some(bytes), current.version, Some(current.manifest)),
+        Found::Damaged(Damage { bytes, version, .. }) => (Some(bytes), Some(version), None),
+        Found::Missing => (None, None, None),
     };
     if let Some(bytes) = &bytes {
         remote.put(DAMAGED_MANIFEST, bytes.clone()).await?;
     }
-    let (manifest, remarks) = recover(remote, present).await?;
+    let (manifest, remarks) = recover(remote, present, in_place).await?;
     Ok((Current { manifest, version, damaged: bytes }, remarks))
-}
-
-/// Returns the name of a copy of the manifest that is newer than this one.
-pub(crate) async fn newer_copy(
-    remote: &Remote,
-    present: &[ListedObject],
-    manifest: &Manifest,
-) -> Result<Option<String>> {
-    for listed in present {
-        let Some((sequence, history)) = parse_copy(&listed.name) else { continue };
-        // The name alone proves nothing: a copy of another database may have been put here.
-        if history == manifest.history
-            && sequence > manifest.sequence
-            && read_copy(remote, listed).await?.is_some_and(|copy| copy.sequence > manifest.sequence)
-        {
-            return Ok(Some(listed.name.clone()));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns the name of an object that was written after a later manifest than this one.
-async fn newer_object(remote: &Remote, present: &[ListedObject], manifest: &Manifest) -> Result<Option<String>> {
-    let named: HashSet<&str> = manifest.names().collect();
-    for listed in present.iter().filter(|it| shipper_of(&it.name).is_some() && !named.contains(&*it.name)) {
-        let label = Label::read(remote, &listed.name, listed.bytes).await?;
-        if label.is_some_and(|it| it.history == manifest.history && it.sequence > manifest.sequence) {
-            return Ok(Some(listed.name.clone()));
-        }
-    }
-    Ok(None)
-}
-
-/// Reads a copy of the manifest; `None` when it is gone, damaged, or not the one that its name says.
-async fn read_copy(remote: &Remote, listed: &ListedObject) -> Result<Option<Manifest>> {
-    let found = remote.find(&listed.name, listed.bytes).await?;
-    Ok(found.and_then(|(bytes, _)| decode_copy(&bytes, &listed.name)))
-}
-
-fn decode_copy(bytes: &[u8], name: &str) -> Option<Manifest> {
-    Manifest::decode(bytes).ok().filter(|copy| copy_name(copy.sequence, &copy.history) == name)
 }
 
 /// Checks the copies of the manifest; returns a sentence for each that cannot be used.
@@ -135,12 +106,20 @@ pub(crate) async fn check_copies(remote: &Remote, present: &[ListedObject], hist
     Ok(problems)
 }
 
-/// Makes a manifest of copies and objects.
-async fn recover(remote: &Remote, present: &[ListedObject]) -> Result<(Manifest, Vec<String>)> {
+/// Makes a manifest of copies and objects. The one in place, if it can be read, counts as a copy.
+async fn recover(
+    remote: &Remote,
+    present: &[ListedObject],
+    in_place: Option<Manifest>,
+) -> Result<(Manifest, Vec<String>)> {
     let mut remarks = Vec::new();
     let objects: Vec<&ListedObject> = present.iter().filter(|it| shipper_of(&it.name).is_some()).collect();
     let names: HashSet<&str> = objects.iter().map(|it| &*it.name).collect();
     let copy = newest_copy(remote, present, &names, &mut remarks).await?;
+    let is_newer = |found: &Manifest| {
+        copy.as_ref().is_none_or(|copy| copy.history == found.history && copy.sequence < found.sequence)
+    };
+    let copy = in_place.filter(|found| !found.history.is_empty() && is_newer(found)).or(copy);
     let named: HashSet<String> = copy.iter().flat_map(Manifest::names).map(str::to_owned).collect();
     let unnamed: Vec<&ListedObject> = objects.into_iter().filter(|it| !named.contains(&it.name)).collect();
     let mut labels = Vec::new();
@@ -188,7 +167,7 @@ async fn recover(remote: &Remote, present: &[ListedObject]) -> Result<(Manifest,
     }
     let from = match &copy {
         Some(copy) => {
-            format!("copy number {} of the manifest and {count} objects that were written after it", copy.sequence)
+            format!("manifest number {} and {count} objects that were written after it", copy.sequence)
         }
         None => format!("{count} objects; no copy of the manifest is left"),
     };

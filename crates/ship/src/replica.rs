@@ -27,7 +27,9 @@ use self::copy::{Copy, CopyReader, Progress, STATE_TABLE};
 use self::home::Home;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
-use crate::manifest::{Current, Epoch, EpochName, Manifest};
+use crate::manifest::{Current, Epoch, EpochName, Manifest, way_out};
+use crate::names::MANIFEST;
+use crate::newest::{self, Age};
 use crate::object::{commit_time, take_commit};
 use crate::options::{READING, ShipOptions};
 use crate::remote::Remote;
@@ -233,7 +235,7 @@ impl Replica {
         let (copy, seen) = match base.home.current()? {
             Some(number) => (base.open(number).await?, None),
             None => {
-                let Current { manifest, .. } = Current::read(&base.remote).await?;
+                let manifest = newest_of(&base.remote).await?.manifest;
                 let missing = || Error::new(ErrorKind::NotFound, "the database was not shipped completely yet");
                 let epoch = manifest.epochs.last().ok_or_else(missing)?;
                 (base.copy_of(epoch).await?, Some(manifest))
@@ -256,7 +258,7 @@ impl Replica {
         });
         let Follower { remote, home, settings } = base;
         let base = Follower { remote: remote.with_attempts(None), home, settings };
-        let task = Task { base, copy, every: options.every, version: None, shared: Arc::clone(&shared) };
+        let task = Task { base, copy, every: options.every, version: None, seen: None, shared: Arc::clone(&shared) };
         if let Some(manifest) = &seen {
             task.note_newest(manifest);
         }
@@ -424,6 +426,8 @@ struct Task {
     every: Duration,
     /// The version of the manifest that was applied last.
     version: Option<UpdateVersion>,
+    /// The history and the number of the last manifest that was seen.
+    seen: Option<(String, u64)>,
     shared: Arc<Shared>,
 }
 
@@ -453,8 +457,19 @@ impl Task {
 
     /// Looks at the manifest, and applies what is new.
     async fn round(&mut self) -> Result<()> {
-        let found = unless_ending(&self.shared, Current::find_newer(&self.base.remote, self.version.as_ref())).await?;
+        let remote = &self.base.remote;
+        let found = match &self.seen {
+            Some(_) => unless_ending(&self.shared, Current::find_newer(remote, self.version.as_ref())).await?,
+            // A list that is refused is no reason to wait.
+            None => Some(unless_ending(&self.shared, newest_of(&remote.with_attempts(READING.attempts))).await?),
+        };
         if let Some(Current { manifest, version, .. }) = found {
+            let (history, sequence) = (manifest.history.clone(), manifest.sequence);
+            if let Some((_, seen)) = self.seen.as_ref().filter(|(of, seen)| *of == history && *seen > sequence) {
+                let what = format!("it was set back to number {sequence}, and the replica has seen number {seen}");
+                return Err(way_out(&Error::corrupt(what).met_in(MANIFEST)));
+            }
+            self.seen = Some((history, sequence));
             self.catch_up(&manifest).await?;
             // Only now: after an error all of it is looked at again.
             self.version = version;
@@ -520,6 +535,17 @@ impl Task {
     /// Tells the handle what was reached.
     fn report(&self) {
         self.shared.status.send_modify(|status| status.reached.clone_from(self.copy.reached()));
+    }
+}
+
+/// Reads the manifest.
+///
+/// # Errors
+/// As [`Current::read`]; `Corrupt` also when an older one was put in its place.
+async fn newest_of(remote: &Remote) -> Result<Current> {
+    match newest::read(remote).await? {
+        (_, Age::SetBack(error)) => Err(error),
+        (current, _) => Ok(current),
     }
 }
 

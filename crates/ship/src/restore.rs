@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
 use crate::increment::IncrementApplier;
 use crate::manifest::{Base, Current, Epoch, LogObject, Manifest, NamedObject};
+use crate::newest::{self, Age};
 use crate::object::{commit_time, take_commit, time_to_ms};
 use crate::options::READING;
 use crate::remote::Remote;
@@ -43,6 +44,8 @@ pub struct RestoredPoint {
     /// The next commit in the store, and its time; `None` when the newest one was restored, or the next one is of another span. Where
     /// the object with it cannot be read, the last commit of that object.
     pub next: Option<(CommitSeq, SystemTime)>,
+    /// The warnings for a person, in sentences: objects in the store lead to newer commits than the manifest does.
+    pub warnings: Vec<String>,
 }
 
 /// How far a restore is.
@@ -69,7 +72,8 @@ type Entry = (Vec<u8>, Vec<u8>, Option<SystemTime>);
 ///
 /// # Errors
 /// `NotFound` when there is nothing under the name, or nothing at that point; `AlreadyExists` when the folder is not empty; `InvalidCall`
-/// for a path without a name at its end, for one in the folder of a database, and for settings with several folders; `Corrupt` when an object is damaged; `Store`; `Database`.
+/// for a path without a name at its end, for one in the folder of a database, and for settings with several folders; `Corrupt` when an object is damaged or gone, and when
+/// an older manifest was put in place, unless a commit is asked for to which it leads; the errors of the store; `Database`.
 pub async fn restore(
     store: Arc<dyn ObjectStore>,
     name: &str,
@@ -115,7 +119,7 @@ pub async fn restore_with_progress(
         Error::new(ErrorKind::InvalidCall, what)
     })?;
     let remote = Remote::new(store, name, READING)?;
-    let manifest = Current::read(&remote).await?.manifest;
+    let (manifest, warnings) = read_for(&remote, point).await?;
     let page_bytes = choose(&manifest, point)?.page_bytes()? as usize;
     let failed = |error: std::io::Error| Error::of_system(folder.display(), &error, ErrorKind::Database);
     if unfinished.symlink_metadata().is_ok_and(|found| found.is_dir()) {
@@ -125,6 +129,7 @@ pub async fn restore_with_progress(
     let new = UnfinishedDb::create(&unfinished, &settings).await?;
     let removal = Removal(Some(unfinished.clone()));
     let restored = restore_from(&remote, &manifest, point, new.db(), &mut progress).await?;
+    let restored = RestoredPoint { warnings, ..restored };
     new.finish().await?;
     std::fs::rename(&unfinished, folder).map_err(failed)?;
     removal.disarm();
@@ -162,8 +167,28 @@ pub async fn restore_into(store: Arc<dyn ObjectStore>, name: &str, point: Point,
         return Err(Error::new(ErrorKind::AlreadyExists, "the database has tables: restore into a new one"));
     }
     let remote = Remote::new(store, name, READING)?;
-    let manifest = Current::read(&remote).await?.manifest;
-    restore_from(&remote, &manifest, point, db, &mut |_| {}).await
+    let (manifest, warnings) = read_for(&remote, point).await?;
+    let restored = restore_from(&remote, &manifest, point, db, &mut |_| {}).await?;
+    Ok(RestoredPoint { warnings, ..restored })
+}
+
+/// Reads the manifest for a point, and returns the warnings about it.
+///
+/// # Errors
+/// As [`Current::read`](crate::manifest::Current::read); `Corrupt` also when an older manifest was put in its place, unless the point is a commit to which it leads:
+/// then later commits are not asked for.
+async fn read_for(remote: &Remote, point: Point) -> Result<(Manifest, Vec<String>)> {
+    let (Current { manifest, .. }, age) = newest::read(remote).await?;
+    let has = |commit: CommitSeq| manifest.epochs.last().is_some_and(|epoch| commit.0 <= epoch.newest().0);
+    match (age, point) {
+        (Age::Newest, _) => Ok((manifest, Vec::new())),
+        (Age::Unsure(warning), _) => Ok((manifest, vec![warning])),
+        (Age::SetBack(error), Point::Commit(commit)) if has(commit) => Ok((manifest, vec![error.to_string()])),
+        (Age::SetBack(error), _) => {
+            let (commit, _) = manifest.epochs.last().map(|epoch| epoch.newest()).unwrap_or_default();
+            Err(error.or(&format!("or restore a commit up to {commit}, by its number (`nofault restore --commit`)")))
+        }
+    }
 }
 
 /// The way to a point: an epoch, and in it the base after which its log is applied, with those on which it stands.
@@ -281,7 +306,7 @@ async fn restore_from(
         applied(&log.object);
     }
     db.sync().await?;
-    Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms), next })
+    Ok(RestoredPoint { commit: CommitSeq(at), time: commit_time(time_ms), next, warnings: Vec::new() })
 }
 
 /// Returns the error of an object without which a time cannot be restored, with the last commit before it: whether the object has commits of that time

@@ -28,7 +28,7 @@ use crate::object::{ObjectWriter, time_to_ms};
 use crate::options::ShipOptions;
 use crate::remote::{Counts, Remote, failed};
 use crate::upkeep;
-use crate::writer::{Before, Writer};
+use crate::writer::Writer;
 
 /// Time between two looks at whether a load has ended that the log has announced.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -91,7 +91,8 @@ pub struct ShipStats {
 /// A name that was taken over: no other shipper advances its manifest any more.
 pub(crate) struct Takeover {
     writer: Writer,
-    before: Before,
+    /// Names of objects that the shippers before have left unnamed.
+    orphans: Vec<String>,
 }
 
 impl Takeover {
@@ -104,8 +105,8 @@ impl Takeover {
         if !options.single_writer {
             probe(&at_start).await?;
         }
-        let (writer, before) = Writer::begin(at_start, options, &database, db.now()).await?;
-        Ok(Self { writer, before })
+        let (writer, orphans) = Writer::begin(at_start, options, &database, db.now()).await?;
+        Ok(Self { writer, orphans })
     }
 
     /// Returns the manifest as it was taken over.
@@ -142,8 +143,9 @@ impl Ship {
     }
 
     /// Begins to ship under a name that was taken over.
-    pub(crate) async fn begin(db: &Db, Takeover { mut writer, before }: Takeover) -> Result<Self> {
-        upkeep::remove_orphans(&writer, before).await?;
+    pub(crate) async fn begin(db: &Db, Takeover { mut writer, orphans }: Takeover) -> Result<Self> {
+        let orphans: Vec<&str> = orphans.iter().map(String::as_str).collect();
+        upkeep::remove(&writer, &orphans).await?;
         writer.remote = writer.remote.with_attempts(None);
         let tail = if writer.options.begin_with_base { None } else { go_on(db, &writer).await };
         // The commits of an earlier shipper count only if this one goes on there.
@@ -386,6 +388,7 @@ impl Task {
             Ending::Closing => {
                 // So that the database can be closed when the shipper is.
                 tail.close().await;
+                self.writer.keep_last_copy().await;
                 return Ok(false);
             }
         }

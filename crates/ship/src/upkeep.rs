@@ -5,7 +5,6 @@
 //! Objects that no manifest names were written by a shipper that ended before it could name them; the next one removes them when it
 //! begins.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -14,11 +13,10 @@ use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetch::Fetcher;
-use crate::label::{Content, Label, Piece};
-use crate::manifest::{Epoch, EpochName, FoundStep, Garbage, LogObject, Manifest, NamedObject, set_back};
-use crate::names::shipper_of;
+use crate::label::{Content, Piece};
+use crate::manifest::{Epoch, EpochName, FoundStep, Garbage, LogObject, Manifest, NamedObject};
 use crate::object::ObjectWriter;
-use crate::writer::{Before, Writer};
+use crate::writer::Writer;
 
 /// Number of objects of one level that become one of the next.
 const MERGED_AT_ONCE: usize = 16;
@@ -151,33 +149,8 @@ fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
     manifest.garbage.extend(names.into_iter().map(|name| Garbage { name, since_ms: now_ms }));
 }
 
-/// Removes the objects of this history that were there before and that the manifest does not name. They were there before this writer took the name
-/// over, so their writers are fenced by now, and can name nothing that the manifest does not have. Objects of a *newer* writer are not among them.
-/// An object without a label, or with another history's, stays.
-///
-/// # Errors
-/// `Corrupt` when such an object was written after a later manifest: this one was set back, and objects that it does not name may be needed.
-pub(crate) async fn remove_orphans(writer: &Writer, before: Before) -> Result<()> {
-    let manifest = &writer.current.manifest;
-    let known: HashSet<&str> = manifest.names().collect();
-    let mut orphans = Vec::new();
-    for listed in &before.present {
-        let Some(shipper) = shipper_of(&listed.name).filter(|_| !known.contains(&*listed.name)) else { continue };
-        let is_left = match Label::read(&writer.remote, &listed.name, listed.bytes).await? {
-            Some(label) if label.history == manifest.history && label.sequence > before.sequence => {
-                return Err(set_back(before.sequence, &listed.name));
-            }
-            Some(label) => label.history == manifest.history && label.sequence >= manifest.spared_before,
-            // Earlier versions wrote no labels: the last shipper among them may have left something.
-            None => before.is_without_labels && shipper == before.writer,
-        };
-        orphans.extend(is_left.then_some(&*listed.name));
-    }
-    remove(writer, &orphans).await
-}
-
 /// Removes objects, several at the same time. Those that are gone already count as removed.
-async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
+pub(crate) async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
     for names in names.chunks(REMOVED_AT_ONCE) {
         let mut removed = JoinSet::new();
         for name in names {
@@ -193,6 +166,8 @@ async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::manifest::{Base, Foundation};
     use crate::object::ms_to_time;

@@ -7,7 +7,8 @@ use object_store::ObjectStore;
 use crate::error::{ErrorKind, Result};
 use crate::fetch::Fetcher;
 use crate::increment;
-use crate::manifest::{Base, Current, Epoch, LogObject};
+use crate::manifest::{Base, Epoch, LogObject};
+use crate::newest::{self, Age};
 use crate::object::take_commit;
 use crate::options::READING;
 use crate::rebuild::check_copies;
@@ -31,6 +32,8 @@ pub struct Verification {
     pub unneeded_objects: u64,
     /// The problems that were found: none if every point can be restored.
     pub problems: Vec<String>,
+    /// What a person should know of, and that no restore needs.
+    pub remarks: Vec<String>,
 }
 
 impl Verification {
@@ -43,14 +46,20 @@ impl Verification {
 /// Reads and checks everything that was shipped under a name. Changes nothing, and may run beside a shipper.
 ///
 /// # Errors
-/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; `Store`. Damage of other objects is in
-/// the result.
+/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; the errors of the store. Damage of other objects, and a
+/// manifest that is older than they are, is in the result.
 pub async fn verify(store: Arc<dyn ObjectStore>, name: &str) -> Result<Verification> {
     let remote = Remote::new(store, name, READING)?;
-    let manifest = Current::read(&remote).await?.manifest;
+    let (current, age) = newest::read(&remote).await?;
+    let manifest = current.manifest;
     let unneeded_objects = manifest.garbage.len() as u64;
     let mut found = Verification { unneeded_objects, ..Verification::default() };
-    found.problems = check_copies(&remote, &remote.list().await?, &manifest.history).await?;
+    match age {
+        Age::Newest => {}
+        Age::Unsure(remark) => found.remarks.push(remark),
+        Age::SetBack(error) => found.problems.push(error.to_string()),
+    }
+    found.problems.extend(check_copies(&remote, &remote.list().await?, &manifest.history).await?);
     for epoch in &manifest.epochs {
         check(&remote, epoch, &mut found).await?;
     }

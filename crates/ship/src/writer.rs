@@ -7,11 +7,12 @@ use crate::clock::{ClockMark, Reading, Step, forgetting_ms, judge};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::clock_step;
 use crate::label::{Content, Label};
-use crate::manifest::{Current, EpochName, Found, FoundStep, Manifest, refuse_lost, set_back, way_out};
+use crate::manifest::{Current, EpochName, Found, FoundStep, Manifest, refuse_lost, way_out};
 use crate::names::{copy_name, parse_copy, random_id};
+use crate::newest::{Age, age, orphans};
 use crate::object::{ObjectWriter, commit_time, time_to_ms};
 use crate::options::ShipOptions;
-use crate::rebuild::{newer_copy, recovered};
+use crate::rebuild::recovered;
 use crate::remote::{ListedObject, Remote};
 
 /// Attempts to take a name over from a shipper that advances its manifest meanwhile. Each takes two requests, as many as the other
@@ -38,19 +39,18 @@ pub(crate) struct Writer {
     copies: BTreeSet<u64>,
 }
 
-/// The history in place when a name was taken over.
-#[derive(Debug)]
-pub(crate) struct Before {
-    pub(crate) present: Vec<ListedObject>,
-    /// The sequence number of the manifest, and the shipper that had written it.
-    pub(crate) sequence: u64,
-    pub(crate) writer: String,
-    /// Whether it was written by a version without labels.
-    pub(crate) is_without_labels: bool,
+/// The manifest to go on with.
+struct Start {
+    current: Current,
+    warnings: Vec<String>,
+    /// Names of objects that the shippers before have left unnamed.
+    orphans: Vec<String>,
 }
 
 impl Writer {
-    /// Takes a name over for a database, in hexadecimal: from now on no other writer changes its manifest. Changes nothing when it is refused.
+    /// Takes a name over for a database, in hexadecimal: from now on no other writer changes its manifest. Changes nothing when it is refused. Also
+    /// returns the names of the objects that the writers before have left unnamed. They were there before the name was taken over, so these writers can name nothing
+    /// that the manifest does not have.
     ///
     /// # Errors
     /// The errors of the store; `Fenced` when others take it over at the same time, again and again; `Corrupt` when the manifest is lost,
@@ -60,12 +60,12 @@ impl Writer {
         options: ShipOptions,
         database: &str,
         now: SystemTime,
-    ) -> Result<(Self, Before)> {
+    ) -> Result<(Self, Vec<String>)> {
         let id = random_id();
         for _ in 0..TAKEOVERS_MAX {
-            // First the objects and then the manifest: see `upkeep::remove_orphans`.
+            // First the objects and then the manifest: objects of a newer writer are not among them.
             let present = remote.list().await?;
-            let (current, warnings) = find(&remote, &options, &present).await?;
+            let Start { current, warnings, orphans } = find(&remote, &options, &present).await?;
             let manifest = &current.manifest;
             refuse_another_database(manifest, &options, database)?;
             let history = if manifest.history.is_empty() { random_id() } else { manifest.history.clone() };
@@ -74,12 +74,6 @@ impl Writer {
             let of_history =
                 |it: &ListedObject| parse_copy(&it.name).filter(|(_, of)| *of == history).map(|(it, _)| it);
             let copies = present.iter().filter_map(of_history).filter(|it| *it <= manifest.sequence).collect();
-            let before = Before {
-                present,
-                sequence: manifest.sequence,
-                writer: manifest.writer.clone(),
-                is_without_labels: manifest.history.is_empty() && current.version.is_some(),
-            };
             let (remote, options) = (remote.clone(), options.clone());
             let mut writer = Self { remote, options, current, warnings, id: id.clone(), objects: 0, mark, copies };
             writer.warn_of_clock(now, step.is_some());
@@ -93,7 +87,7 @@ impl Writer {
             match advanced.await {
                 Ok(()) => {
                     writer.keep_copy().await?;
-                    return Ok((writer, before));
+                    return Ok((writer, orphans));
                 }
                 // The shipper that is to be fenced was faster.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
@@ -127,6 +121,15 @@ impl Writer {
             self.remote.delete(&copy_name(oldest, &history)).await?;
         }
         Ok(())
+    }
+
+    /// Writes a copy of the last manifest, so that an older one in its place is evident. Everything is shipped: it makes one attempt, and its failure
+    /// fails nothing.
+    pub(crate) async fn keep_last_copy(&mut self) {
+        if !self.copies.contains(&self.current.manifest.sequence) {
+            self.remote = self.remote.with_attempts(Some(1));
+            let _ = self.keep_copy().await;
+        }
     }
 
     /// Looks at the clock, and returns the time up to which history may be forgotten, in milliseconds, and a step that the next manifest must get.
@@ -189,22 +192,31 @@ impl Writer {
 
 /// Finds the manifest to go on with. One that is lost, damaged or set back is replaced by one that is rebuilt, if the whole database is shipped
 /// next; then the lost commits are among the warnings.
-async fn find(remote: &Remote, options: &ShipOptions, present: &[ListedObject]) -> Result<(Current, Vec<String>)> {
+async fn find(remote: &Remote, options: &ShipOptions, present: &[ListedObject]) -> Result<Start> {
     let found = Found::look(remote).await?;
+    let mut left = Vec::new();
     let refused = match &found {
-        Found::Sound(current, _) => newer_copy(remote, present, &current.manifest)
-            .await?
-            .map(|newer| set_back(current.manifest.sequence, &newer)),
+        Found::Sound(current, _) => match age(remote, present, &current.manifest).await? {
+            Age::SetBack(error) => Some(error),
+            Age::Newest | Age::Unsure(_) => match orphans(remote, present, current).await {
+                Err(error) if error.kind() == ErrorKind::Corrupt => Some(error),
+                orphans => {
+                    left = orphans?;
+                    None
+                }
+            },
+        },
         Found::Damaged(damage) => Some(way_out(&damage.error)),
         Found::Missing => refuse_lost(present).err(),
     };
     match (refused, found) {
-        (None, Found::Sound(current, _)) => Ok((*current, Vec::new())),
-        (None, _) => Ok((Current::new(), Vec::new())),
+        (None, Found::Sound(current, _)) => Ok(Start { current: *current, warnings: Vec::new(), orphans: left }),
+        (None, _) => Ok(Start { current: Current::new(), warnings: Vec::new(), orphans: left }),
         (Some(error), found) if options.begin_with_base => {
-            let (current, mut remarks) = recovered(remote, present, found).await?;
-            remarks.insert(0, error.to_string());
-            Ok((current, remarks))
+            let (current, mut warnings) = recovered(remote, present, found).await?;
+            warnings.insert(0, error.to_string());
+            // A rebuilt manifest spares all.
+            Ok(Start { current, warnings, orphans: Vec::new() })
         }
         (Some(error), _) => Err(error),
     }

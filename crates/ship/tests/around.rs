@@ -3,62 +3,26 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[expect(dead_code, reason = "the other test program uses more of it")]
+#[expect(dead_code, reason = "the other test programs use more of it")]
 mod common;
+#[path = "common/shipped.rs"]
+mod shipped;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Faults, FaultyStore, Source, directory, empty, options, settings};
-use futures_util::StreamExt as _;
 use nofault::clock::ManualClock;
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{Error, ErrorKind, Point, Ship, ShipOptions, history, rebuild, restore_into, verify};
+use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use shipped::{bytes, latest, names, remove, ship_some};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-
-async fn names(store: &dyn ObjectStore, kind: &str) -> Vec<String> {
-    let of_kind = format!("shop/{kind}");
-    let all = store.list(Some(&Path::from("shop"))).map(|found| found.unwrap().location.to_string());
-    let mut names: Vec<String> = all.filter(|name| std::future::ready(name.starts_with(&of_kind))).collect().await;
-    names.sort();
-    names
-}
-
-/// Ships some commits, a piece each. Returns the newest commit that is in the store.
-async fn ship_some(source: &mut Source, store: &Arc<InMemory>, options: ShipOptions, commits: usize) -> CommitSeq {
-    let ship = Ship::start(&source.db, store.clone(), options).await.unwrap();
-    let mut shipped = ship.durable().await.unwrap();
-    for _ in 0..commits {
-        source.commit().await;
-        shipped = ship.durable().await.unwrap();
-    }
-    source.note().await;
-    ship.close().await.unwrap();
-    shipped
-}
-
-async fn latest(source: &Source, store: &Arc<InMemory>) -> CommitSeq {
-    let db = empty();
-    let restored = restore_into(store.clone(), "shop", Point::Latest, &db).await.unwrap();
-    source.check(&db, restored.commit, "the latest").await;
-    restored.commit
-}
-
-async fn remove(store: &InMemory, names: &[String]) {
-    for name in names {
-        store.delete(&Path::from(&**name)).await.unwrap();
-    }
-}
-
-async fn bytes(store: &InMemory, name: &str) -> Vec<u8> {
-    store.get(&Path::from(name)).await.unwrap().bytes().await.unwrap().to_vec()
-}
 
 /// Closes the database of a source and opens it with a clock. Everything is durable before that.
 fn reopen(source: &mut Source, clock: &ManualClock) {
@@ -150,26 +114,40 @@ async fn shipping_the_whole_leads_on_from_a_manifest_that_is_damaged_cut_short_o
     }
 }
 
-/// An older file in the place of the manifest, as from a backup of the folder. The pieces after it were orphans, and removed.
+/// An older file in the place of the manifest, as from a backup of the folder. The pieces after it were orphans, and removed; each refused start
+/// wrote a manifest with a higher number, until they were.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_that_was_set_back_is_refused_and_loses_no_piece() {
     for are_copies_left in [true, false] {
-        let (mut source, store) = (Source::new(3).await, Arc::new(InMemory::new()));
-        ship_some(&mut source, &store, options(), 3).await;
-        let old = bytes(&store, "shop/manifest").await;
-        let shipped = ship_some(&mut source, &store, options(), 5).await;
-        store.put(&Path::from("shop/manifest"), old.into()).await.unwrap();
-        if !are_copies_left {
-            remove(&store, &names(&*store, "manifest-").await).await;
+        for is_whole in [true, false] {
+            let (mut source, store) = (Source::new(3).await, Arc::new(InMemory::new()));
+            ship_some(&mut source, &store, options(), 3).await;
+            let old = bytes(&store, "shop/manifest").await;
+            let shipped = ship_some(&mut source, &store, options(), 5).await;
+            store.put(&Path::from("shop/manifest"), old.clone().into()).await.unwrap();
+            if !are_copies_left {
+                remove(&store, &names(&*store, "manifest-").await).await;
+            }
+            for _ in 0..8 {
+                let error = refused(&source, &store, options()).await;
+                assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("set back"), "{error}");
+                assert_eq!(bytes(&store, "shop/manifest").await, old);
+            }
+            if is_whole {
+                let ship = Ship::start(&source.db, store.clone(), whole()).await.unwrap();
+                assert!(ship.warnings().join("; ").contains(&format!("it leads to commit {shipped}")));
+                ship.durable().await.unwrap();
+                ship.close().await.unwrap();
+            } else {
+                rebuild(store.clone(), "shop").await.unwrap();
+            }
+            let db = empty();
+            let restored = restore_into(store.clone(), "shop", Point::Commit(shipped), &db).await.unwrap();
+            source.check(&db, restored.commit, "the newest").await;
+            assert_eq!(restored.commit, shipped);
+            ship_some(&mut source, &store, options(), 1).await;
+            assert!(verify(store.clone(), "shop").await.unwrap().is_clean());
         }
-        let objects = names(&*store, "log").await;
-        let error = Ship::start(&source.db, store.clone(), options()).await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("set back"), "{error}");
-        assert_eq!(names(&*store, "log").await, objects);
-        rebuild(store.clone(), "shop").await.unwrap();
-        assert_eq!(latest(&source, &store).await, shipped);
-        ship_some(&mut source, &store, options(), 1).await;
-        assert!(verify(store.clone(), "shop").await.unwrap().is_clean());
     }
 }
 
@@ -243,34 +221,6 @@ async fn rebuild_without_an_object(is_damaged: bool) {
     ship_some(&mut source, &store, ShipOptions { grace: Duration::ZERO, ..options() }, 2).await;
     let left = names(&*store, "log").await;
     assert!(pieces.iter().enumerate().all(|(at, name)| at == 4 || left.contains(name)), "{left:?}");
-}
-
-/// Before, the object behind a commit was read to name the next one, and without it the commit could not be restored.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_before_a_missing_object_can_be_restored() {
-    let (mut source, store) = (Source::new(8).await, Arc::new(InMemory::new()));
-    let ship = Ship::start(&source.db, store.clone(), options()).await.unwrap();
-    let mut commits = vec![ship.durable().await.unwrap()];
-    for _ in 0..5 {
-        source.commit().await;
-        commits.push(ship.durable().await.unwrap());
-    }
-    source.note().await;
-    ship.close().await.unwrap();
-    let pieces = names(&*store, "log").await;
-    for pair in commits.windows(2) {
-        let behind = pieces.iter().find(|name| name.contains(&format!("{:020}", pair[1].0))).unwrap();
-        let without = Arc::new(store.fork());
-        remove(&without, std::slice::from_ref(behind)).await;
-        let db = empty();
-        let restored = restore_into(without.clone(), "shop", Point::Commit(pair[0]), &db).await.unwrap();
-        source.check(&db, pair[0], behind).await;
-        assert!(restored.commit <= pair[0] && restored.next.is_some_and(|(next, _)| next == pair[1]), "{restored:?}");
-        restore_into(without.clone(), "shop", Point::Commit(pair[1]), &empty()).await.unwrap_err();
-        // Whether it has commits of a time is not known: the answer is the last commit before it, and no older state.
-        let error = restore_into(without, "shop", Point::Latest, &empty()).await.unwrap_err();
-        assert!(error.to_string().contains(&format!("--commit {}", restored.commit)), "{error}");
-    }
 }
 
 /// The manifest is gone once more at any request of a rebuilding that is stopped.

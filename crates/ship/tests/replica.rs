@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[expect(dead_code, reason = "the other test program uses more of it")]
+#[expect(dead_code, reason = "the other test programs use more of it")]
 mod common;
 
 use std::path::Path;
