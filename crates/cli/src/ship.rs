@@ -27,6 +27,10 @@ use crate::signals::Signals;
 /// Time between two looks at whether the user stops the command.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Bounds on the time after which a request counts as failed.
+const REQUEST_AT_LEAST: Duration = Duration::from_secs(1);
+const REQUEST_AT_MOST: Duration = Duration::from_secs(60);
+
 /// The exit code for an error of shipping, by the error's kind.
 pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
     match (error.kind(), error.database()) {
@@ -66,6 +70,9 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
         is_clock_trusted: arguments.trust_clock,
         single_writer: arguments.single_writer,
         every: Duration::ZERO,
+        start_timeout: arguments.timeout,
+        // A request that does not return counts as well.
+        request_timeout: arguments.timeout.clamp(REQUEST_AT_LEAST, REQUEST_AT_MOST),
         ..ShipOptions::new(address.name)
     };
     let mut meter = Meter::new("shipped", "objects", *quiet);
@@ -83,7 +90,12 @@ pub(crate) fn ship(arguments: &ShipArguments, signals: &Signals) -> Result<ExitC
         let commit = until_cancelled(signals.stop, ship.durable(), show).await??;
         let stats = ship.stats();
         meter.set(stats.objects_put, stats.bytes_put);
-        until_cancelled(signals.stop, ship.close(), || Ok(())).await??;
+        // Only upkeep is left.
+        let closing = tokio::time::timeout(arguments.timeout.max(REQUEST_AT_LEAST), ship.close());
+        match until_cancelled(signals.stop, closing, || Ok(())).await? {
+            Ok(closed) => closed?,
+            Err(_) => log("nofault: everything was shipped; the upkeep of old objects was ended by --timeout, and is left to the next time"),
+        }
         anyhow::Ok((commit, stats))
     });
     let (commit, stats) = shipped?;

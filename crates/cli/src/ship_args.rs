@@ -30,7 +30,8 @@ pub(crate) struct ShipArguments {
     /// Believe the clock although it is ahead of the time that has verifiably passed, and remove what is older than --keep by it.
     #[arg(long)]
     pub(crate) trust_clock: bool,
-    /// End with the error of the store when it has taken nothing for so long. An error that does not pass by itself ends the command at once.
+    /// End with the error of the store when it has taken nothing for so long, also while another shipper holds the lock of a folder. An error that does not
+    /// pass by itself ends the command at once.
     #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
     /// Ship to a store without locks or conditional puts. You promise that nothing else ships to this name meanwhile.

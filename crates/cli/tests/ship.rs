@@ -171,6 +171,12 @@ fn a_target_in_the_database_is_refused_and_an_error_that_does_not_pass_ends_the_
         assert!(told.contains("lies in the database"), "{told}");
     }
     assert_eq!(files("shop"), before);
+    // The lock of another shipper is waited for by the time limit, and not by a number of attempts.
+    let held = std::fs::File::open(folder.path().join("backup")).unwrap();
+    held.lock().unwrap();
+    let told = said(&run(&["ship", "shop", "backup", "--timeout", "1s"]), 5);
+    assert!(told.contains("holds the lock of this folder"), "{told}");
+    drop(held);
     // A file where a folder must be: at once, and not after the time limit.
     std::fs::remove_dir_all(folder.path().join("backup/log")).ok();
     std::fs::write(folder.path().join("backup/log"), "a file").unwrap();

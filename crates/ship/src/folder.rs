@@ -25,15 +25,15 @@ use object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use crate::names::MANIFEST;
+use crate::names::{FOLDER_STORE, MANIFEST};
 use crate::object::checksum;
 
 /// The name of the file that is locked.
 const LOCK: &str = "lock";
 /// Pause between two attempts to lock: a put takes some milliseconds.
 const LOCK_PAUSE: Duration = Duration::from_millis(3);
-/// Time after which a lock that is held is an error, which says so.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Time after which a lock that is held is an error, which says so: the caller decides how often it is tried again.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// The store of a folder.
 #[derive(Debug)]
@@ -53,9 +53,9 @@ struct FolderLock {
 
 impl FolderLock {
     /// Tries to take both locks; `None` while another one has them.
-    fn try_take(folder: &std::path::Path) -> std::io::Result<Option<Self>> {
-        std::fs::create_dir_all(folder)?;
-        let of_folder = File::open(folder)?;
+    fn try_take(folder: &std::path::Path) -> Result<Option<Self>> {
+        std::fs::create_dir_all(folder).map_err(at(folder))?;
+        let of_folder = File::open(folder).map_err(at(folder))?;
         let of_folder = match of_folder.try_lock() {
             Ok(()) => Some(of_folder),
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -63,27 +63,33 @@ impl FolderLock {
             Err(TryLockError::Error(_)) => None,
         };
         let path = folder.join(LOCK);
-        if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
-            let what = format!("{} is a link, which is not followed", path.display());
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidFilename, what));
+        // A link is not followed, and a pipe would be waited for.
+        if let Some(found) = std::fs::symlink_metadata(&path).ok().filter(|found| !found.is_file()) {
+            let what = match (found.is_dir(), found.is_symlink()) {
+                (true, _) => "a folder is in the place of the file that shippers lock: move it away",
+                (_, true) => "a link is in the place of the file that shippers lock, and is not followed: remove it",
+                _ => "no file, but something else is in the place of the file that shippers lock: remove it",
+            };
+            return Err(at(&path)(std::io::Error::new(std::io::ErrorKind::InvalidFilename, what)));
         }
-        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+        let file =
+            File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(at(&path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
         }
         let lock = Self { _of_folder: of_folder, file, path };
         // The file may have been removed, and made by another process, before it was locked.
         Ok(if lock.is_in_place()? { Some(lock) } else { None })
     }
 
-    fn is_in_place(&self) -> std::io::Result<bool> {
-        let held = self.file.metadata()?;
+    fn is_in_place(&self) -> Result<bool> {
+        let held = self.file.metadata().map_err(at(&self.path))?;
         match std::fs::symlink_metadata(&self.path) {
             Ok(found) => Ok((held.dev(), held.ino()) == (found.dev(), found.ino())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => Err(at(&self.path)(error)),
         }
     }
 }
@@ -92,7 +98,7 @@ impl FolderStore {
     /// Opens the store of an existing folder, for objects below a name.
     pub(crate) fn open(root: &std::path::Path, name: &str) -> Result<Self> {
         let inner = LocalFileSystem::new_with_prefix(root)?.with_fsync(true).with_automatic_cleanup(true);
-        let root = root.canonicalize().map_err(of_system)?;
+        let root = root.canonicalize().map_err(at(root))?;
         let around = nofault::db::database_around(root.join(name));
         Ok(Self { inner, root, around })
     }
@@ -114,15 +120,12 @@ impl FolderStore {
         let folder = path.parent().unwrap_or(&self.root).to_owned();
         let begun = tokio::time::Instant::now();
         let lock = loop {
-            let folder = folder.clone();
-            let taken = tokio::task::spawn_blocking(move || FolderLock::try_take(&folder)).await;
-            match taken?.map_err(of_system)? {
+            let of_folder = folder.clone();
+            match tokio::task::spawn_blocking(move || FolderLock::try_take(&of_folder)).await?? {
                 Some(lock) => break lock,
                 None if begun.elapsed() >= LOCK_WAIT => {
-                    return Err(of_system(std::io::Error::new(
-                        std::io::ErrorKind::WouldBlock,
-                        format!("another process holds the lock of {}", path.display()),
-                    )));
+                    let held = "another process, or another shipper in this one, holds the lock of this folder";
+                    return Err(at(&folder)(std::io::Error::new(std::io::ErrorKind::WouldBlock, held)));
                 }
                 None => tokio::time::sleep(LOCK_PAUSE).await,
             }
@@ -130,7 +133,7 @@ impl FolderStore {
         let location = location.to_string();
         let put = move || {
             let refused = |why: &str| StoreError::Precondition { path: location.clone(), source: why.into() };
-            match (&condition, version_at(&path).map_err(of_system)?) {
+            match (&condition, version_at(&path).map_err(at(&path))?) {
                 (Some(Some(known)), Some(found)) if *known == found => {}
                 (Some(Some(_)), _) => return Err(refused("it has another version")),
                 (Some(None), Some(_)) => {
@@ -138,11 +141,11 @@ impl FolderStore {
                 }
                 (Some(None) | None, _) => {}
             }
-            if !lock.is_in_place().map_err(of_system)? {
-                return Err(of_system(std::io::Error::other("the file `lock` was removed while it was held")));
+            if !lock.is_in_place()? {
+                return Err(at(&lock.path)(std::io::Error::other("it was removed while it was held")));
             }
             let bytes: Vec<u8> = payload.iter().flat_map(|part| part.iter().copied()).collect();
-            replace(&path, &bytes).map_err(of_system)?;
+            replace(&path, &bytes)?;
             drop(lock);
             Ok(PutResult { e_tag: Some(version_of(&bytes)), version: None, extensions: Default::default() })
         };
@@ -150,15 +153,21 @@ impl FolderStore {
     }
 }
 
-/// Replaces a file durably. The name of the new one until then is one that `LocalFileSystem` does not list.
-fn replace(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Replaces a file durably. The name of the new one until then is one that `LocalFileSystem` does not list. A file that was left under it is removed before,
+/// so no link is followed.
+fn replace(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push("#0");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    let new = PathBuf::from(new);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(at(&new)(error)),
+        _ => {}
+    }
+    let mut file = File::create_new(&new).map_err(at(&new))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(at(&new))?;
+    std::fs::rename(&new, path).map_err(at(path))?;
+    let Some(folder) = path.parent() else { return Ok(()) };
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))
 }
 
 fn version_at(path: &std::path::Path) -> std::io::Result<Option<String>> {
@@ -177,8 +186,31 @@ fn is_manifest(location: &Path) -> bool {
     location.filename() == Some(MANIFEST)
 }
 
-fn of_system(source: std::io::Error) -> StoreError {
-    StoreError::Generic { store: "folder", source: Box::new(source) }
+/// An error of the system with its place.
+#[derive(Debug)]
+struct FolderError {
+    place: PathBuf,
+    cause: std::io::Error,
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place.display(), self.cause)
+    }
+}
+
+impl std::error::Error for FolderError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Returns what makes an error of the system one of the store.
+fn at(place: &std::path::Path) -> impl Fn(std::io::Error) -> StoreError {
+    move |cause| StoreError::Generic {
+        store: FOLDER_STORE,
+        source: Box::new(FolderError { place: place.to_path_buf(), cause }),
+    }
 }
 
 impl fmt::Display for FolderStore {

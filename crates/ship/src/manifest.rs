@@ -14,6 +14,8 @@
 //! Copies of the last manifests, under other names, and the labels of objects lead back when the manifest is lost (`rebuild`). The
 //! absence of a manifest beside objects is damage, and never a beginning.
 
+use std::time::Instant;
+
 use object_store::{Error as StoreError, PutMode, UpdateVersion};
 use serde::{Deserialize, Serialize};
 
@@ -416,7 +418,7 @@ impl Current {
         next.sequence = self.manifest.sequence + 1;
         next.format = FORMAT;
         let bytes = next.encode()?;
-        let mut attempt = 0;
+        let (mut attempt, begun) = (0, Instant::now());
         loop {
             attempt += 1;
             if single_writer {
@@ -451,7 +453,7 @@ impl Current {
                 None if self.version.is_none() => {}
                 _ => return Err(fenced()),
             }
-            if remote.patience().attempts.is_some_and(|most| attempt >= most) {
+            if remote.is_over(attempt, begun, &error) {
                 return Err(failed(&MANIFEST.into(), &error));
             }
             remote.pause(attempt).await;

@@ -11,6 +11,9 @@ pub(crate) const DAMAGED_MANIFEST: &str = "manifest-damaged";
 /// The name of the object with which a shipper finds out whether a store keeps to conditions.
 pub(crate) const PROBE: &str = "probe";
 
+/// The name of the store of a folder in its errors, which name the file by themselves.
+pub(crate) const FOLDER_STORE: &str = "folder";
+
 /// Makes the name of a copy of the manifest with this sequence number.
 pub(crate) fn copy_name(sequence: u64, history: &str) -> String {
     format!("{MANIFEST}-{sequence:020}-{history}")

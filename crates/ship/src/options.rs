@@ -50,6 +50,9 @@ pub struct ShipOptions {
     pub request_timeout: Duration,
     /// Attempts of the requests with which a shipper begins, so that a wrong address is an error; later ones are made until they succeed.
     pub attempts_at_start: u32,
+    /// Time after which there is no further attempt of such a request. While another shipper holds the lock of a folder, attempts are made for as long, however
+    /// many these are.
+    pub start_timeout: Duration,
 }
 
 impl Default for ShipOptions {
@@ -71,6 +74,7 @@ impl Default for ShipOptions {
             retry_longest: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
             attempts_at_start: 6,
+            start_timeout: Duration::from_secs(120),
         }
     }
 }
@@ -98,6 +102,7 @@ impl ShipOptions {
             longest: self.retry_longest,
             timeout: self.request_timeout,
             attempts: Some(self.attempts_at_start),
+            limit: self.start_timeout,
         }
     }
 }
@@ -108,4 +113,5 @@ pub(crate) const READING: Patience = Patience {
     longest: Duration::from_secs(2),
     timeout: Duration::from_secs(60),
     attempts: Some(8),
+    limit: Duration::from_secs(600),
 };

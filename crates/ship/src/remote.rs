@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use object_store::path::Path;
 use object_store::{
@@ -16,6 +16,7 @@ use object_store::{
 };
 
 use crate::error::{Error, ErrorKind, Result, cause_in_system, kind_of_system};
+use crate::names::FOLDER_STORE;
 
 /// A request that moves this many bytes gets a second more before it counts as failed: the slowest link that is expected.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
@@ -31,6 +32,9 @@ pub(crate) struct Patience {
     pub(crate) timeout: Duration,
     /// Number of attempts; `None` for as many as it takes.
     pub(crate) attempts: Option<u32>,
+    /// Time after which there is no further attempt where their number has a limit. A lock that others hold is waited for so long, however many attempts that
+    /// takes.
+    pub(crate) limit: Duration,
 }
 
 impl Patience {
@@ -110,10 +114,6 @@ impl Remote {
     /// Returns the store, and the name in it.
     pub(crate) fn place(&self) -> (Arc<dyn ObjectStore>, String) {
         (Arc::clone(&self.store), self.prefix.to_string())
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        self.patience
     }
 
     pub(crate) fn counts(&self) -> &Arc<Counts> {
@@ -202,9 +202,16 @@ impl Remote {
         }
     }
 
+    /// Returns whether a request has had its last attempt, which ended with this error.
+    pub(crate) fn is_over(&self, attempt: u32, begun: Instant, error: &StoreError) -> bool {
+        let Patience { attempts, limit, .. } = self.patience;
+        let is_counted = kind_of(error) != ErrorKind::Busy;
+        attempts.is_some_and(|most| begun.elapsed() >= limit || (is_counted && attempt >= most))
+    }
+
     /// Makes a request until it is done. `None` when the object is not there.
     async fn repeat(&self, name: &str, request: &Request<'_>) -> Result<Option<Answer>> {
-        let mut attempt = 0;
+        let (mut attempt, begun) = (0, Instant::now());
         loop {
             attempt += 1;
             match self.once(name, request).await {
@@ -213,7 +220,8 @@ impl Remote {
                 Err(StoreError::NotModified { .. }) => return Ok(Some(Answer::NotModified)),
                 Err(error)
                     if is_final_for(request, &error)
-                        || self.patience.attempts.is_some_and(|most| attempt >= most || is_refusal(&error)) =>
+                        || self.is_over(attempt, begun, &error)
+                        || (self.patience.attempts.is_some() && is_refusal(&error)) =>
                 {
                     return Err(failed(&self.path(name), &error));
                 }
@@ -288,6 +296,12 @@ impl Remote {
 /// Creates the error for a request that failed for good.
 pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
     let what = format!("the store, object {path}");
+    // A folder's error names the file, which may be another one.
+    if let StoreError::Generic { store: FOLDER_STORE, source } = error
+        && kind_of(error) != ErrorKind::NoResources
+    {
+        return Error::new(kind_of(error), format!("the store: {source}"));
+    }
     match (kind_of(error), cause_in_system(error)) {
         (kind @ ErrorKind::NoResources, Some(cause)) => Error::of_system(what, cause, kind),
         (kind, _) => Error::new(kind, format!("{what}: {error}")),
@@ -385,7 +399,7 @@ mod tests {
     #[test]
     fn pauses_between_attempts_double_up_to_the_longest() {
         let ms = Duration::from_millis;
-        let patience = Patience { first: ms(50), longest: ms(10_000), timeout: ms(1), attempts: None };
+        let patience = Patience { first: ms(50), longest: ms(10_000), timeout: ms(1), attempts: None, limit: ms(1) };
         let pauses: Vec<_> = (1..=4).map(|attempts| patience.pause(attempts)).collect();
         assert_eq!(pauses, [ms(50), ms(100), ms(200), ms(400)]);
         assert_eq!([9, 40, u32::MAX].map(|attempts| patience.pause(attempts)), [ms(10_000); 3]);

@@ -259,14 +259,14 @@ async fn probe(remote: &Remote) -> Result<()> {
     let wrong_version = UpdateVersion { e_tag: Some("\"0-nofault\"".into()), version: Some("1".into()) };
     let modes = [PutMode::Create, PutMode::Update(wrong_version)];
     for mode in modes {
-        let mut attempt = 0;
+        let (mut attempt, begun) = (0, Instant::now().into_std());
         loop {
             attempt += 1;
             let why = match remote.try_put(PROBE, b"It is not.".to_vec(), mode.clone()).await {
                 Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => break,
                 Ok(_) => "it does not keep to the conditions of puts".to_owned(),
                 Err(error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => error.to_string(),
-                Err(error) if remote.patience().attempts.is_some_and(|most| attempt >= most) => {
+                Err(error) if remote.is_over(attempt, begun, &error) => {
                     return Err(failed(&PROBE.into(), &error));
                 }
                 Err(_) => {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Source, content, empty, options, settings};
+use common::{Faults, FaultyStore, Source, content, empty, options, settings};
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     Address, Error, ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore, restore_into,
@@ -211,12 +211,24 @@ async fn a_lock_file_that_is_left_or_removed_keeps_no_shipper_out() {
         drop(ship);
     }
     assert_eq!(keys(address(folder.path()).store).await.len(), 8);
-    // A link is not followed.
-    std::fs::remove_file(&lock).ok();
-    std::os::unix::fs::symlink(folder.path().join("elsewhere"), &lock).unwrap();
-    let error = Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("link"), "{error}");
-    assert!(!folder.path().join("elsewhere").exists());
+    // A link is not followed, also one in the place of the next manifest.
+    let (elsewhere, next) = (folder.path().join("elsewhere"), folder.path().join("shop/manifest#0"));
+    std::os::unix::fs::symlink(&elsewhere, &next).unwrap();
+    Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap().close().await.unwrap();
+    for what in ["link", "folder", "something else"] {
+        std::fs::remove_file(&lock).ok();
+        match what {
+            "link" => std::os::unix::fs::symlink(&elsewhere, &lock).unwrap(),
+            "folder" => std::fs::create_dir(&lock).unwrap(),
+            _ => drop(std::os::unix::net::UnixListener::bind(&lock).unwrap()),
+        }
+        let error = Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap_err();
+        let told = error.to_string();
+        assert!(error.kind() == ErrorKind::Refused && told.contains(&format!("{}: ", lock.display())), "{told}");
+        assert!(told.contains(what) && !told.contains("probe"), "{told}");
+        std::fs::remove_dir(&lock).ok();
+    }
+    assert!(!elsewhere.exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,6 +241,20 @@ async fn while_the_lock_is_held_a_change_waits_and_ends_by_its_time() {
     held.lock().unwrap();
     let error = Ship::start(&source.db, address(folder.path()).store, short).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    // However few the attempts: the lock is waited for by its own time.
+    let patient = ShipOptions { start_timeout: Duration::from_millis(700), attempts_at_start: 1, ..options() };
+    let error = Ship::start(&source.db, address(folder.path()).store, patient).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Busy && error.to_string().contains("holds the lock"), "{error}");
+    let waiting = ShipOptions { start_timeout: Duration::MAX, attempts_at_start: 1, ..options() };
+    let store = FaultyStore::new(address(folder.path()).store, Faults::None);
+    let begun = Ship::start(&source.db, store.clone(), waiting);
+    let release = async {
+        while store.requests() < 12 {
+            tokio::task::yield_now().await;
+        }
+        held.unlock().unwrap();
+    };
+    tokio::join!(begun, release).0.unwrap().close().await.unwrap();
     drop(held);
     Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap().close().await.unwrap();
 }
