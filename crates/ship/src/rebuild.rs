@@ -16,7 +16,7 @@ use self::assembly::{Assembly, Sound};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Span, spans};
 use crate::label::{Content, Label};
-use crate::manifest::{Current, Damage, Found, Manifest, NamedObject, hex};
+use crate::manifest::{Base, Current, Damage, Epoch, Found, Manifest, NamedObject, hex};
 use crate::names::{DAMAGED_MANIFEST, parse_copy, random_id, shipper_of};
 use crate::newest::{Age, age, decode_copy, orphans, read_copy};
 use crate::object::{commit_time, raw_commits, take_commit};
@@ -42,8 +42,8 @@ pub struct Rebuilt {
 /// `manifest-damaged`. Reads each object that no copy of the manifest names; of others their names are compared.
 ///
 /// # Errors
-/// `InvalidCall` when the manifest is sound. `NotFound` when there is nothing to make one of; `Corrupt` when objects of several histories lie
-/// under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; the errors of the store.
+/// `InvalidCall` when the manifest is sound. `NotFound` when there is nothing to make one of; `Corrupt` when no copy of the whole database is there, or objects of
+/// several histories lie under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; the errors of the store.
 pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt> {
     let remote = Remote::new(store, name, READING)?;
     let present = remote.list().await?;
@@ -55,9 +55,10 @@ pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt>
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
     let (mut current, remarks) = recovered(&remote, &present, found).await?;
-    if current.manifest.epochs.is_empty() {
-        let what = "no object tells to which history it belongs: ship the whole database (`nofault ship --whole`)";
-        return Err(Error::new(ErrorKind::NotFound, format!("{}; {what}", remarks.join("; "))));
+    if !has_base(&current.manifest, &present) {
+        let is_of_a_history = current.manifest.sequence > 0;
+        let kind = if is_of_a_history { ErrorKind::Corrupt } else { ErrorKind::NotFound };
+        return Err(Error::new(kind, remarks.join("; ")).or("ship the whole database (`nofault ship --whole`)"));
     }
     current.advance(&remote, false, |_| {}).await?;
     Ok(Rebuilt { remarks, spans: spans(&current.manifest) })
@@ -93,17 +94,37 @@ pub(crate) async fn recovered(
     Ok((Current { manifest, version, damaged: bytes }, remarks))
 }
 
-/// Checks the copies of the manifest; returns a sentence for each that cannot be used.
-pub(crate) async fn check_copies(remote: &Remote, present: &[ListedObject], history: &str) -> Result<Vec<String>> {
-    let mut problems = Vec::new();
-    for listed in present.iter().filter(|it| parse_copy(&it.name).is_some_and(|(_, of)| of == history)) {
+/// Checks the copies of the manifest. Returns a sentence for each that is damaged: problems, and remarks about older ones, which nothing needs while a newer one
+/// is sound.
+pub(crate) async fn check_copies(
+    remote: &Remote,
+    present: &[ListedObject],
+    manifest: &Manifest,
+) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut damaged, mut newest_sound) = (Vec::new(), None);
+    for listed in present {
+        let Some((sequence, _)) = parse_copy(&listed.name).filter(|(_, of)| *of == manifest.history) else { continue };
         // A shipper may have removed an old one since the list was made.
         let Some((bytes, _)) = remote.find(&listed.name, listed.bytes).await? else { continue };
-        if decode_copy(&bytes, &listed.name).is_none() {
-            problems.push(format!("{}: this copy of the manifest is damaged", listed.name));
+        match decode_copy(&bytes, &listed.name) {
+            Some(_) => newest_sound = newest_sound.max(Some(sequence)),
+            None => damaged.push((sequence, &listed.name)),
         }
     }
-    Ok(problems)
+    let (mut problems, mut remarks) = (Vec::new(), Vec::new());
+    for (sequence, name) in damaged {
+        let what = format!("{name}: this copy of the manifest is damaged");
+        match () {
+            () if newest_sound > Some(sequence) => remarks.push(format!("{what}; a newer one is sound")),
+            () if sequence > manifest.sequence => {
+                problems.push(format!(
+                    "{what}, and no shipper replaces it, as its number is later than the manifest's: move it away"
+                ));
+            }
+            () => problems.push(what),
+        }
+    }
+    Ok((problems, remarks))
 }
 
 /// Makes a manifest of copies and objects. The one in place, if it can be read, counts as a copy.
@@ -115,7 +136,7 @@ async fn recover(
     let mut remarks = Vec::new();
     let objects: Vec<&ListedObject> = present.iter().filter(|it| shipper_of(&it.name).is_some()).collect();
     let names: HashSet<&str> = objects.iter().map(|it| &*it.name).collect();
-    let copy = newest_copy(remote, present, &names, &mut remarks).await?;
+    let copy = newest_copy(remote, present, &objects, &mut remarks).await?;
     let is_newer = |found: &Manifest| {
         copy.as_ref().is_none_or(|copy| copy.history == found.history && copy.sequence < found.sequence)
     };
@@ -143,7 +164,7 @@ async fn recover(
             return Err(Error::corrupt(what));
         }
     };
-    let all = labels.len();
+    let (all, is_known) = (labels.len(), copy.is_some() || !labels.is_empty());
     labels.retain(|(label, _)| label.history == history);
     if labels.len() < all {
         remarks.push(format!("{} objects of another history stay, and are not used", all - labels.len()));
@@ -171,15 +192,6 @@ async fn recover(
         }
         None => format!("{count} objects; no copy of the manifest is left"),
     };
-    let to = epochs.last().map_or_else(
-        || "no commit can be restored".to_owned(),
-        |epoch| {
-            let (commit, time_ms) = epoch.newest();
-            let time = humantime::format_rfc3339_millis(commit_time(time_ms));
-            format!("it leads to commit {commit} of {time}; what was shipped after that, if anything, is lost")
-        },
-    );
-    remarks.insert(0, format!("a manifest was made of {from}: {to}"));
     let manifest = Manifest {
         sequence,
         history,
@@ -189,16 +201,35 @@ async fn recover(
         epochs,
         ..copy.unwrap_or_else(Manifest::empty)
     };
+    let to = match manifest.epochs.last().map(|epoch| epoch.newest()) {
+        Some((commit, time_ms)) if has_base(&manifest, present) => {
+            let time = humantime::format_rfc3339_millis(commit_time(time_ms));
+            format!("it leads to commit {commit} of {time}; what was shipped after that, if anything, is lost")
+        }
+        _ if is_known => "no copy of the whole database is there, so no commit can be restored".into(),
+        _ => "no object tells to which history it belongs".into(),
+    };
+    remarks.insert(0, format!("a manifest was made of {from}: {to}"));
     Ok((manifest, remarks))
+}
+
+/// Returns whether a copy of the whole database is there from which a commit can be restored, with the increments on it.
+fn has_base(manifest: &Manifest, present: &[ListedObject]) -> bool {
+    let names: HashSet<&str> = present.iter().map(|it| &*it.name).collect();
+    let is_there = |base: &Base| base.parts.iter().all(|part| names.contains(&*part.name));
+    let of_epoch =
+        |epoch: &Epoch| epoch.starts().any(|(at, _)| epoch.chain(at).is_ok_and(|chain| chain.iter().all(is_there)));
+    manifest.epochs.iter().any(of_epoch)
 }
 
 /// Returns the newest copy that can be read, of the history whose objects are here.
 async fn newest_copy(
     remote: &Remote,
     present: &[ListedObject],
-    names: &HashSet<&str>,
+    objects: &[&ListedObject],
     remarks: &mut Vec<String>,
 ) -> Result<Option<Manifest>> {
+    let names: HashSet<&str> = objects.iter().map(|it| &*it.name).collect();
     let mut copies: Vec<_> = present.iter().filter(|it| parse_copy(&it.name).is_some()).collect();
     // The newest first, as their names begin with the same letters and a number of fixed length.
     copies.sort_by(|a, b| b.name.cmp(&a.name));
@@ -210,7 +241,8 @@ async fn newest_copy(
         };
         let is_of_these =
             names.is_empty() || copy.names().next().is_none() || copy.names().any(|it| names.contains(it));
-        if is_of_these {
+        // All that it names may be gone, and what was written after it be there.
+        if is_of_these || is_any_of(remote, objects, &copy.history).await? {
             newest.entry(copy.history.clone()).or_insert(copy);
         } else {
             remarks.push(format!("{} is of another history", listed.name));
@@ -226,6 +258,16 @@ async fn newest_copy(
         return Err(Error::corrupt(what));
     }
     Ok(newest.into_values().next())
+}
+
+/// Returns whether any object is of a history, by its label.
+async fn is_any_of(remote: &Remote, objects: &[&ListedObject], history: &str) -> Result<bool> {
+    for listed in objects {
+        if Label::read(remote, &listed.name, listed.bytes).await?.is_some_and(|label| label.history == history) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads objects, and checks all of each.

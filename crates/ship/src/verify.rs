@@ -59,7 +59,9 @@ pub async fn verify(store: Arc<dyn ObjectStore>, name: &str) -> Result<Verificat
         Age::Unsure(remark) => found.remarks.push(remark),
         Age::SetBack(error) => found.problems.push(error.to_string()),
     }
-    found.problems.extend(check_copies(&remote, &remote.list().await?, &manifest.history).await?);
+    let (problems, remarks) = check_copies(&remote, &remote.list().await?, &manifest).await?;
+    found.problems.extend(problems);
+    found.remarks.extend(remarks);
     for epoch in &manifest.epochs {
         check(&remote, epoch, &mut found).await?;
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::{Faults, FaultyStore, Source, empty, options, settings};
 use nofault::CommitSeq;
-use nofault_ship::{ErrorKind, Point, Replica, Ship, history, rebuild, restore_into, verify};
+use nofault_ship::{ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore_into, verify};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -187,4 +187,63 @@ async fn restore_latest(store: Arc<FaultyStore>) -> Vec<String> {
 
 async fn history_end(store: &Arc<InMemory>) -> CommitSeq {
     history(store.clone(), "shop").await.unwrap().last().unwrap().last
+}
+
+/// A damaged copy that is older than a sound one was a problem, also after the whole database was shipped again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_copy_of_the_manifest_is_a_problem_until_a_newer_one_is_sound() {
+    let (mut source, store) = (Source::new(9).await, Arc::new(InMemory::new()));
+    ship_some(&mut source, &store, options(), 3).await;
+    let copies = names(&*store, "manifest-").await;
+    let damage = async |name: &str| {
+        let mut copy = bytes(&store, name).await;
+        copy[9] ^= 8;
+        store.put(&Path::from(name), copy.into()).await.unwrap();
+        verify(store.clone(), "shop").await.unwrap()
+    };
+    let found = damage(&copies[0]).await;
+    assert!(found.is_clean() && found.remarks.join("; ").contains(&copies[0]["shop/".len()..]), "{found:?}");
+    let found = damage(copies.last().unwrap()).await;
+    assert!(!found.is_clean(), "{found:?}");
+    ship_some(&mut source, &store, options(), 1).await;
+    let found = verify(store.clone(), "shop").await.unwrap();
+    assert!(found.is_clean() && found.remarks.len() == 2, "{found:?}");
+}
+
+/// The copies of the manifest, which name the base alone, were called another history's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rebuilding_without_any_base_says_so() {
+    for are_copies_left in [true, false] {
+        let (mut source, store) = (Source::new(10).await, Arc::new(InMemory::new()));
+        let ship = Ship::start(&source.db, store.clone(), options()).await.unwrap();
+        ship.durable().await.unwrap();
+        for _ in 0..3 {
+            source.commit().await;
+            ship.durable().await.unwrap();
+        }
+        drop(ship);
+        let mut lost = names(&*store, "base").await;
+        let manifests = names(&*store, "manifest").await;
+        lost.extend(manifests.into_iter().filter(|name| !are_copies_left || name.ends_with("manifest")));
+        remove(&store, &lost).await;
+        let before = names(&*store, "").await;
+        let error = rebuild(store.clone(), "shop").await.unwrap_err();
+        let told = error.to_string();
+        assert!(
+            error.kind() == ErrorKind::Corrupt && told.contains("no copy of the whole database is there"),
+            "{told}"
+        );
+        assert!(
+            told.contains("--whole") && !told.contains("another history") && !told.contains("which history"),
+            "{told}"
+        );
+        assert_eq!(names(&*store, "").await, before);
+        let whole = ShipOptions { begin_with_base: true, ..options() };
+        let ship = Ship::start(&source.db, store.clone(), whole).await.unwrap();
+        assert!(ship.warnings().join("; ").contains("no copy of the whole database is there"), "{:?}", ship.warnings());
+        let shipped = ship.durable().await.unwrap();
+        source.note().await;
+        ship.close().await.unwrap();
+        assert_eq!(latest(&source, &store).await, shipped);
+    }
 }
