@@ -3,6 +3,7 @@
 //! `ship` ships all commits, and ends. A database that an application uses is shipped by the application itself: nothing else may open it.
 
 use std::ffi::OsStr;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Bounds on the time after which a request counts as failed.
 const REQUEST_AT_LEAST: Duration = Duration::from_secs(1);
 const REQUEST_AT_MOST: Duration = Duration::from_secs(60);
+
+/// Most threads for calls that wait for a folder: as many as objects are read at the same time.
+const WAITING_THREADS: usize = 8;
 
 /// The exit code for an error of shipping, by the error's kind.
 pub(crate) fn exit_code(error: &nofault_ship::Error) -> u8 {
@@ -274,8 +278,22 @@ fn ms(time: SystemTime) -> u128 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 
+/// Starts a runtime on this thread, and the first of its threads for calls that wait.
+///
+/// # Errors
+/// `NoResources` when the process has no descriptors or threads left.
 fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the threads")
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // Tokio panics where it has no such thread and can start none, and does with those that it has otherwise. So the first one stays.
+    builder.enable_all().max_blocking_threads(WAITING_THREADS).thread_keep_alive(Duration::MAX);
+    let runtime = builder.build().map_err(|error| LabError::system("start the runtime", &error))?;
+    let no_thread = |error| anyhow::Error::from(LabError::no_thread(&error));
+    let is_possible = std::thread::Builder::new().spawn(|| {}).map_err(no_thread)?;
+    let _ = is_possible.join();
+    let first = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(|| {})));
+    let first = first.map_err(|_| no_thread(std::io::ErrorKind::WouldBlock.into()))?;
+    runtime.block_on(first).context("start the threads")?;
+    Ok(runtime)
 }
 
 /// Waits for work until the user stops the command, or `show`, which is called at intervals, fails.

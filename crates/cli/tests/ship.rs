@@ -1,6 +1,7 @@
 //! `nofault ship` and `nofault restore` from a user's point of view: the program is run, and its output and exit code are
 //! checked.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -122,6 +123,24 @@ fn a_lost_or_damaged_manifest_is_refused_and_rebuild_and_whole_lead_on() {
         said(&run(&["ship", "shop", "backups/shop"]), 0);
     }
     said(&run(&["restore", "backups/shop", "--check"]), 0);
+    // An older one in its place: readers say so, and restore only a commit that is asked for by its number.
+    said(&run(&["db", "put", "shop", "d", "1", "--table", "stock"]), 0);
+    said(&run(&["ship", "shop", "backups/shop", "-q"]), 0);
+    std::fs::write(&manifest, &sound).unwrap();
+    for arguments in [
+        &["restore", "backups/shop", "--check"][..],
+        &["restore", "backups/shop", "--list"],
+        &["restore", "backups/shop", "older"],
+        &["ship", "shop", "backups/shop"],
+    ] {
+        let told = said(&run(arguments), 6);
+        assert!(told.contains("was set back") && told.contains("restore --rebuild"), "{told}");
+    }
+    let told = said(&run(&["restore", "backups/shop", "older", "--commit", "4"]), 0);
+    assert!(told.contains("was set back") && !told.contains("no later one"), "{told}");
+    assert!(said(&run(&["restore", "backups/shop", "--rebuild"]), 0).contains("a manifest was made of copy number"));
+    said(&run(&["restore", "backups/shop", "newest"]), 0);
+    assert_eq!(said(&run(&["db", "get", "newest", "d", "--table", "stock"]), 0).trim(), "1");
     std::fs::write(&manifest, "damaged").unwrap();
     let told = said(&run(&["ship", "shop", "backups/shop", "--whole"]), 0);
     assert!(told.contains("it leads to commit") && told.contains("the whole database was shipped"), "{told}");
@@ -185,4 +204,76 @@ fn a_target_in_the_database_is_refused_and_an_error_that_does_not_pass_ends_the_
     assert!(told.contains("backup/log"), "{told}");
     let told = said(&run(&["ship", "shop", "s3://bucket/shop"]), if cfg!(feature = "s3") { 9 } else { 7 });
     assert!(cfg!(feature = "s3") || told.contains("--features s3"), "{told}");
+}
+
+/// A shipped database, and a database, in a folder that every user may write.
+fn shipped() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let run = |arguments: &[&str]| nofault(folder.path(), arguments);
+    said(&run(&["db", "create", "shop", "--table", "t"]), 0);
+    said(&run(&["db", "put", "shop", "a", "1", "--table", "t"]), 0);
+    said(&run(&["ship", "shop", "backup"]), 0);
+    folder
+}
+
+/// Runs the commands under limits; returns how many ended well, and how many with the code for a limit, which is named.
+fn under_limits(
+    folder: &Path,
+    limits: impl Iterator<Item = u32>,
+    of: &str,
+    run: impl Fn(&str) -> Output,
+) -> (u32, u32) {
+    let (mut made, mut refused) = (0, 0);
+    for limit in limits {
+        for command in ["ship shop backup -q --timeout 30s", "restore backup again -q", "restore backup --check"] {
+            let output = run(&format!("ulimit -{of} {limit}; exec \"$0\" {command}"));
+            let _ = std::fs::remove_dir_all(folder.join("again"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            match output.status.code() {
+                Some(0) => made += 1,
+                Some(10) => {
+                    refused += 1;
+                    assert!(stderr.contains(&format!("`ulimit -{of}`")), "{command}: {stderr}");
+                    // One error, told once.
+                    assert_eq!(stderr.matches("(os error ").count(), 1, "{command}: {stderr}");
+                }
+                code => panic!("{command} with {limit}: {code:?}: {stderr}"),
+            }
+        }
+    }
+    (made, refused)
+}
+
+#[test]
+fn with_too_few_descriptors_shipping_and_restoring_name_the_limit() {
+    let folder = shipped();
+    let run = |script: &str| {
+        let arguments = ["-c", script, env!("CARGO_BIN_EXE_nofault")];
+        Command::new("sh").args(arguments).current_dir(folder.path()).output().expect("the shell starts")
+    };
+    let (made, refused) = under_limits(folder.path(), (8..48).step_by(2), "n", run);
+    assert!(made > 0 && refused > 0, "{made} and {refused}");
+}
+
+/// Before, these commands panicked where the first thread could not be started, and waited for ever where a later one could not.
+#[test]
+fn with_too_few_threads_shipping_and_restoring_name_the_limit() {
+    const OTHER_USER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: the threads of a user with no others are not counted");
+        return;
+    }
+    let folder = shipped();
+    // Other users may have no access to the folders above the original.
+    let program = folder.path().join("nofault");
+    std::fs::copy(env!("CARGO_BIN_EXE_nofault"), &program).unwrap();
+    assert!(Command::new("chown").args(["-R", "65534"]).arg(folder.path()).status().unwrap().success());
+    let run = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script]).arg(&program).uid(OTHER_USER).gid(OTHER_USER).current_dir(folder.path());
+        command.output().expect("the shell starts")
+    };
+    // Each thread of another test that runs as this user is one of them.
+    let (made, refused) = under_limits(folder.path(), [1, 2, 3, 4, 5, 6, 8, 10, 12, 1000].into_iter(), "u", run);
+    assert!(made > 0 && refused > 0, "{made} and {refused}");
 }

@@ -129,8 +129,5 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.database.as_ref().map(|error| error as _)
-    }
-}
+/// Without a source: the message contains the database's error, which a printer of whole chains would print a second time.
+impl std::error::Error for Error {}

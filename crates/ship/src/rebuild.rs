@@ -188,7 +188,7 @@ async fn recover(
     }
     let from = match &copy {
         Some(copy) => {
-            format!("manifest number {} and {count} objects that were written after it", copy.sequence)
+            format!("copy number {} of the manifest and {count} objects that were written after it", copy.sequence)
         }
         None => format!("{count} objects; no copy of the manifest is left"),
     };

@@ -202,11 +202,11 @@ impl Remote {
         }
     }
 
-    /// Returns whether a request has had its last attempt, which ended with this error.
+    /// Returns whether a request has had its last attempt, which ended with this error. There is no other one for an error that does not pass by itself.
     pub(crate) fn is_over(&self, attempt: u32, begun: Instant, error: &StoreError) -> bool {
         let Patience { attempts, limit, .. } = self.patience;
         let is_counted = kind_of(error) != ErrorKind::Busy;
-        attempts.is_some_and(|most| begun.elapsed() >= limit || (is_counted && attempt >= most))
+        attempts.is_some_and(|most| is_refusal(error) || begun.elapsed() >= limit || (is_counted && attempt >= most))
     }
 
     /// Makes a request until it is done. `None` when the object is not there.
@@ -218,11 +218,7 @@ impl Remote {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(StoreError::NotFound { .. }) if !matches!(request, Request::Put(..)) => return Ok(None),
                 Err(StoreError::NotModified { .. }) => return Ok(Some(Answer::NotModified)),
-                Err(error)
-                    if is_final_for(request, &error)
-                        || self.is_over(attempt, begun, &error)
-                        || (self.patience.attempts.is_some() && is_refusal(&error)) =>
-                {
+                Err(error) if is_final_for(request, &error) || self.is_over(attempt, begun, &error) => {
                     return Err(failed(&self.path(name), &error));
                 }
                 Err(_) => self.pause(attempt).await,
@@ -318,10 +314,10 @@ fn kind_of(error: &StoreError) -> ErrorKind {
     }
 }
 
-/// Returns whether the cause of an error does not pass by itself: rights, a wrong place, a file system that cannot be written. A person may mend
+/// Returns whether the cause of an error does not pass by itself: rights, a wrong place, a file system that cannot be written, a limit of the process. A person may mend
 /// it, and a key may be renewed, so a shipper that has begun tries on all the same.
 fn is_refusal(error: &StoreError) -> bool {
-    matches!(kind_of(error), ErrorKind::Refused | ErrorKind::NoPermission)
+    matches!(kind_of(error), ErrorKind::Refused | ErrorKind::NoPermission | ErrorKind::NoResources)
 }
 
 /// Returns whether another attempt of this request has the same outcome. A put without a condition is refused only for a time: by a
@@ -386,7 +382,7 @@ mod tests {
         for (kind, error) in of_system.chain(others) {
             let what = error.to_string();
             let error = StoreError::Generic { store: "s", source: Box::new(Hiding(error)) };
-            let is_refused = matches!(kind, ErrorKind::Refused | ErrorKind::NoPermission);
+            let is_refused = matches!(kind, ErrorKind::Refused | ErrorKind::NoPermission | ErrorKind::NoResources);
             let failed = failed(&"x".into(), &error);
             assert_eq!((failed.kind(), is_refusal(&error)), (kind, is_refused), "{what}");
             assert!(failed.to_string().contains(&what), "{failed}");
