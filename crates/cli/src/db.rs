@@ -80,7 +80,9 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
         }
         DbCommand::Dump { path, out, table, format, quiet, open } => {
             let db = open_to_read(&path, &open, &open.watched(&path))?;
-            end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db))
+            let dump = || end_of_pipe(Dump { out: out.as_deref(), tables: &table, format, quiet }.run(&db));
+            // A file that is not finished is removed.
+            if out.is_some() { signals.heard(dump) } else { dump() }
         }
         DbCommand::Verify { path, json, open } => {
             verify::verify(open_to_read(&path, &open, &open.watched(&path))?, json)

@@ -8,6 +8,7 @@ mod input;
 mod lab;
 mod lab_args;
 mod manual;
+mod new_file;
 mod output;
 mod ship;
 mod ship_args;

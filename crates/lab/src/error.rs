@@ -94,6 +94,21 @@ impl LabError {
         Self::new(kind, format!("{action}: {error}"))
     }
 
+    /// Creates the error for a system call that failed for a path that the user has named: as [`LabError::system`], but `Usage` where
+    /// the path is the reason.
+    pub fn of_path(action: impl fmt::Display, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::InvalidFilename
+            | ErrorKind::InvalidInput => Self::new(LabErrorKind::Usage, format!("{action}: {error}")),
+            _ => Self::system(action, error),
+        }
+    }
+
     /// Creates the error of a thread that could not be started.
     pub fn no_thread(error: &std::io::Error) -> Self {
         nofault_io::error::Error::from_spawn("start a thread", error).into()

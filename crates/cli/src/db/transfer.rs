@@ -1,7 +1,7 @@
 //! `load` and `dump`: entries between a database and a stream of lines, in bounded memory.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ use super::codec::{self, Line};
 use super::meter::Meter;
 use crate::db_args::{FormArguments, Format};
 use crate::input::{Input, failed};
+use crate::new_file::NewFile;
 use crate::output::log;
 use crate::signals::STOP;
 
@@ -116,7 +117,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> LabError {
         std::io::ErrorKind::NotFound => {
             LabError::new(LabErrorKind::Usage, format!("there is no file {}: check the path", shown(&path)))
         }
-        _ => LabError::system(shown(&path), error),
+        _ => LabError::of_path(shown(&path), error),
     }
 }
 
@@ -275,29 +276,35 @@ impl Dump<'_> {
         }
         // Tables are opened before the file is created, so that a wrong name leaves no file.
         let tables = names.iter().map(|name| db.table(name)).collect::<nofault::error::Result<Vec<_>>>()?;
-        let to: Box<dyn Write> = match self.out {
-            Some(path) => {
-                let file = OpenOptions::new().write(true).create_new(true).open(path);
-                Box::new(file.map_err(|error| LabError::system(format_args!("create {}", shown(&path)), &error))?)
-            }
-            None => Box::new(std::io::stdout().lock()),
-        };
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, to);
         let mut meter = Meter::new("dumped", "entries", self.quiet);
-        if self.out.is_none() && std::io::stdout().is_terminal() {
-            meter = meter.at_end();
-        }
-        let result = self.write(db, &tables, &mut out, &mut meter);
-        let result = result.and_then(|()| out.flush().context("write the dump"));
-        // The buffer is discarded without another attempt: the failed write has been reported.
-        drop(out.into_parts());
+        let result = match self.out {
+            Some(path) => {
+                let mut file = NewFile::create(path)?;
+                self.write(db, &tables, &mut file, &mut meter).and_then(|()| Ok(file.finish()?))
+            }
+            None => {
+                if std::io::stdout().is_terminal() {
+                    meter = meter.at_end();
+                }
+                self.write(db, &tables, &mut std::io::stdout().lock(), &mut meter)
+            }
+        };
         meter.finish();
         // The readable tables are in the dump by now; the result says that others are missing.
         result
             .and_then(|()| listed.damage.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |damage| Err(damage.into())))
     }
 
-    fn write(&self, db: &Db, tables: &[Table], out: &mut impl Write, meter: &mut Meter) -> Result<()> {
+    fn write(&self, db: &Db, tables: &[Table], to: &mut dyn Write, meter: &mut Meter) -> Result<()> {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, to);
+        let written = self.write_tables(db, tables, &mut out, meter);
+        let written = written.and_then(|()| out.flush().context("write the dump"));
+        // The buffer is discarded without another attempt: the failed write has been reported.
+        drop(out.into_parts());
+        written
+    }
+
+    fn write_tables(&self, db: &Db, tables: &[Table], out: &mut impl Write, meter: &mut Meter) -> Result<()> {
         let snapshot = db.snapshot();
         for table in tables {
             if self.format == Format::Ndjson {
@@ -305,6 +312,9 @@ impl Dump<'_> {
             }
             let mut range = snapshot.range::<&[u8]>(table, ..)?;
             while let Some((key, value)) = range.next().transpose()? {
+                if STOP.load(Ordering::Relaxed) {
+                    return Err(LabError::interrupted().into());
+                }
                 match (self.format, range.expiry()) {
                     (Format::Ndjson, expiry) => {
                         writeln!(out, "{}", codec::to_json(table.name(), Some(&key), Some(&value), expiry)?)?;

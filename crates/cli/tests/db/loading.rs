@@ -1,6 +1,9 @@
 //! `nofault db load --create`: a database with all entries of the input, or nothing.
 
+use std::path::Path;
 use std::process::Stdio;
+
+use rustix::process::Signal;
 
 use super::{db, db_with, interrupted, said};
 
@@ -81,4 +84,93 @@ fn a_dump_has_the_time_at_which_an_entry_expires_and_a_load_keeps_it() {
     said(&db_with(folder.path(), &["load", "e", "--create", "--sorted"], with_expired.as_bytes()), 2);
     said(&db_with(folder.path(), &["load", "e", "--create", "--sorted"], lines.as_bytes()), 0);
     assert_eq!(said(&run(&["dump", "e", "-q"]), 0), lines);
+}
+
+/// Names of the files in a folder that begin with `start`.
+fn names(folder: &Path, start: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(start)).collect()
+}
+
+fn many_rows() -> String {
+    (0..20_000).map(|number| format!("{{\"key\":\"{number}\",\"value\":\"some value\"}}\n")).collect()
+}
+
+#[test]
+fn a_dump_that_fails_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let line = "{\"key\":\"k\",\"value\":\"v\",\"expires_ms\":4102444800123}\n";
+    said(&db_with(folder.path(), &["load", "d", "--create"], line.as_bytes()), 0);
+    said(&run(&["dump", "d", "--out", "o", "--format", "lines", "--table", "main"]), 2);
+    assert!(names(folder.path(), "o").is_empty());
+    // A file system of 64 KiB, which only root can mount.
+    said(&db_with(folder.path(), &["load", "many", "--create"], many_rows().as_bytes()), 0);
+    let small = folder.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mounted =
+        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&small).output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        println!("left out: this process may not mount a tmpfs");
+        return;
+    }
+    let output = run(&["dump", "many", "--out", "small/o"]);
+    let left = names(&small, "");
+    assert!(std::process::Command::new("umount").arg(&small).status().is_ok_and(|status| status.success()));
+    said(&output, 4);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_dump_that_is_stopped_leaves_no_file_and_a_killed_one_leaves_a_part_under_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&db_with(folder.path(), &["load", "d", "--create"], many_rows().as_bytes()), 0);
+    let expected = said(&db(folder.path(), &["dump", "d", "-q"]), 0);
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_nofault"))
+            .args(["db", "dump", "d", "--out", "o", "-q"])
+            .current_dir(folder.path())
+            .spawn()
+            .unwrap();
+        while names(folder.path(), "o").is_empty() && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let status = child.wait().unwrap();
+        // Where the dump was faster than the signal, all of it is there.
+        match (signal, names(folder.path(), "o").as_slice()) {
+            (_, [name]) if name == "o" => {
+                assert!(std::fs::read_to_string(folder.path().join("o")).unwrap() == expected, "{status}");
+            }
+            (Signal::KILL, [name]) if name == "o.nofault-unfinished" => {
+                let told = said(&db(folder.path(), &["dump", "d", "--out", "o"]), 2);
+                assert!(told.contains("o.nofault-unfinished") && told.contains("was killed"), "{told}");
+            }
+            (_, names) => assert!(names.is_empty() && status.code() == Some(130), "{signal:?}, {status}: {names:?}"),
+        }
+        names(folder.path(), "o").iter().for_each(|name| std::fs::remove_file(folder.path().join(name)).unwrap());
+    }
+}
+
+#[test]
+fn a_dump_replaces_no_file_and_a_wrong_path_is_a_wrong_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    said(&run(&["create", "d"]), 0);
+    std::fs::write(folder.path().join("o"), "precious").unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
+    for (out, why) in [
+        ("o", "there is o already"),
+        ("link", "there is link already"),
+        ("d", "there is d already"),
+        ("missing/o", "create missing/o"),
+        ("o/o", "create o/o"),
+        ("..", "no name of a file"),
+    ] {
+        let told = said(&run(&["dump", "d", "--out", out]), 2);
+        assert!(told.contains(why), "{out}: {told}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("o")).unwrap(), "precious");
+    assert_eq!(names(folder.path(), "").len(), 3);
 }
