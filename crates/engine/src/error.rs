@@ -205,6 +205,13 @@ impl Error {
         self.0.kind
     }
 
+    /// Returns whether the error is about this process or this machine at the moment, such as a limit or missing rights, and says nothing
+    /// about the data that was to be read: another attempt may read it. It never counts as damage.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        use ErrorKind::{Busy, Closed, NoPermission, NoResources, NoSpace, SnapshotTooOld};
+        matches!(self.kind(), NoResources | NoPermission | NoSpace | Busy | SnapshotTooOld | Closed)
+    }
+
     /// Returns the position up to which the log must be durable before the transaction that lost runs again; `None` for
     /// an error other than a conflict.
     pub(crate) fn conflict_position(&self) -> Option<u64> {

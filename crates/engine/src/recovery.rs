@@ -459,9 +459,10 @@ impl DataReader {
             let what = "the data file is empty: a database was here, restore a backup";
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
-        choose(slots, || {
-            let noted = self.slot(CONVERSION_SLOT, CONVERSION_OFFSET).ok()?.found.ok()?;
-            Some(noted.superblock)
+        choose(slots, || match self.slot(CONVERSION_SLOT, CONVERSION_OFFSET)?.found {
+            Ok(noted) => Ok(Some(noted.superblock)),
+            Err(error) if error.is_of_the_moment() => Err(error),
+            Err(_) => Ok(None),
         })
     }
 

@@ -244,7 +244,8 @@ impl Watch<'_> {
 ///
 /// # Errors
 /// `NotFound` when there is no data file in `source`, `Busy` when a process has it open, `Unsupported` when it was written by
-/// a later version; `Corrupt` when not even two whole pages were found. `AlreadyExists` or `InvalidCall` when there is
+/// a later version; `Corrupt` when not even two whole pages were found; `NoResources` and `NoPermission` when a part of it cannot
+/// be read for such a reason, which is no loss. `AlreadyExists` or `InvalidCall` when there is
 /// something in `dest` already, `NoSpace` and other errors of writing it: then there is no new database.
 pub fn salvage(
     source: impl AsRef<Path>,
@@ -283,6 +284,7 @@ fn run(
     watch: &mut Watch<'_>,
 ) -> Result<SalvageReport> {
     let start = source.start()?;
+    source.check()?;
     let mut report = SalvageReport { history_cut: start.cut, damage: start.notes, ..SalvageReport::default() };
     let (shape, mut map, until) = match &start.superblock {
         Some(superblock) => {
@@ -291,7 +293,9 @@ fn run(
         }
         None => {
             let error = no_superblock(&report.damage);
-            let Some((file_id, page_bytes)) = file_id::find(source) else {
+            let found = file_id::find(source);
+            source.check()?;
+            let Some((file_id, page_bytes)) = found else {
                 return Err(Error::new(ErrorKind::Corrupt, format!("{error}; and no two whole pages were found")));
             };
             report.history_cut = Some("both superblocks are lost, and with them the place in the log from which it is replayed: the newest pages in the data file were taken".into());
@@ -316,6 +320,7 @@ fn run(
     report.damage.extend(survey.unreadable.values().map(ToString::to_string));
     report.lost_names = survey.gaps(&reader, CATALOG.table).iter().map(|(from, _)| lost_names(from, &survey)).collect();
     report.lost_names.extend(catalog.problems.iter().map(ToString::to_string));
+    source.check()?;
     let new = create(shape.page_bytes)?;
     let mut filler = Filler { db: new.db(), include_unsure, filled: HashMap::new(), left_out: catalog.dropped.clone() };
     watch.begin(SalvageStep::Fill, None);
@@ -340,6 +345,7 @@ fn run(
         Ok(()) | Err(Ending::Stopped) => report.was_stopped = true,
         Err(Ending::Failed(error)) => return Err(error),
     }
+    source.check()?;
     filler.report(&mut report)?;
     if !report.was_stopped {
         new.finish()?;

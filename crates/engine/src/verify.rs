@@ -38,7 +38,7 @@ pub(crate) struct BlockReport {
 ///
 /// # Errors
 /// When reading is impossible altogether; `SnapshotTooOld` in a database that is only read, when its writer has given this
-/// reader up; `Closed`; damage in single blocks is in the report.
+/// reader up; `Closed`; `NoResources` and other errors that are not about the data. Damage in single blocks is in the report.
 pub(crate) fn verify_blocks(
     pool: &BufferPool,
     disk: &dyn Disk,
@@ -140,9 +140,9 @@ fn check_window<T>(
                 }
             });
             match checked {
-                // No damage: the writer of this database has used blocks again that this process only reads, or the database
-                // was closed.
-                Err(error) if matches!(error.kind(), ErrorKind::SnapshotTooOld | ErrorKind::Closed) => {
+                // No damage: the writer of this database has used blocks again that this process only reads, the database was closed,
+                // or the process lacks resources.
+                Err(error) if error.is_of_the_moment() => {
                     return Err(error);
                 }
                 checked => problems.extend(checked.err()),

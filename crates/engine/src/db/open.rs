@@ -166,12 +166,28 @@ pub(crate) fn open(path: &Path, settings: &Settings) -> Result<Db> {
     closing::once_closed(&path.join(DATA), || open_now(path, settings))
 }
 
+/// Refuses a path without a folder, in which there is no database. A folder that cannot be looked at is no missing one.
+///
+/// # Errors
+/// `NotFound`; the error of the system.
+pub(super) fn require_folder(path: &Path) -> Result<()> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Err(error) if !matches!(error.kind(), NotFound | NotADirectory) => {
+            let error = nofault_io::error::Error::from_io("look for the folder", &error).at(path);
+            Err(Error::from_io("open a database", error))
+        }
+        _ => {
+            let what = format!("there is no database in {}: create it, or check the path", path.display());
+            Err(Error::new(ErrorKind::NotFound, what))
+        }
+    }
+}
+
 fn open_now(path: &Path, settings: &Settings) -> Result<Db> {
     let _span = events::database(Some(path));
-    if !path.is_dir() {
-        let what = format!("there is no database in {}: create it, or check the path", path.display());
-        return Err(Error::new(ErrorKind::NotFound, what));
-    }
+    require_folder(path)?;
     let failed = |error| Error::from_io(format_args!("open the database in {}", path.display()), error);
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?;
     let at = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));

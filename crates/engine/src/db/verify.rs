@@ -19,7 +19,7 @@ use super::overflow;
 use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, Tree, packed};
 use crate::driver::block_on;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::catalog::{EXPIRY_INDEX_KEY, dictionary_number, is_name, is_without_rows};
 use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
 use crate::format::{PageId, TableId};
@@ -77,10 +77,10 @@ impl Verification {
         self.problems.is_empty()
     }
 
-    /// Notes damage in a table. The errors of an invalidated snapshot and of a closed database are no damage: they end the
-    /// verification.
+    /// Notes damage in a table. An error that says nothing about the data, such as that of an invalidated snapshot or of a
+    /// limit, ends the verification.
     fn note(&mut self, table: &str, error: Error) -> Result<()> {
-        if matches!(error.kind(), ErrorKind::SnapshotTooOld | ErrorKind::Closed) {
+        if error.is_of_the_moment() {
             return Err(error);
         }
         self.problems.push(Problem { table: Some(table.into()), error });

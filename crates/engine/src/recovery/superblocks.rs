@@ -48,13 +48,16 @@ pub(super) struct CurrentSuperblock {
 }
 
 /// Chooses between slot A and slot B. `noted` reads the superblock that a conversion from an earlier version has noted;
-/// it is called only where that decides.
+/// it is called only where that decides, and fails where the reading says nothing about the data.
 ///
 /// # Errors
 /// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the
 /// other is sound. `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version
 /// stands beside a damaged one. The error of the read where reading failed.
-pub(super) fn choose(slots: [Slot; 2], noted: impl FnOnce() -> Option<Superblock>) -> Result<CurrentSuperblock> {
+pub(super) fn choose(
+    slots: [Slot; 2],
+    noted: impl FnOnce() -> Result<Option<Superblock>>,
+) -> Result<CurrentSuperblock> {
     let errors = || slots.iter().filter_map(|slot| slot.found.as_ref().err());
     // Neither damage nor a bad sector: the other slot does not stand in for it.
     let is_no_damage = |error: &&Error| !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
@@ -112,7 +115,7 @@ fn stand_in(
     slot: usize,
     error: Error,
     other_is_empty: bool,
-    noted: impl FnOnce() -> Option<Superblock>,
+    noted: impl FnOnce() -> Result<Option<Superblock>>,
 ) -> Result<CurrentSuperblock> {
     let sequence = whole.superblock.sequence;
     if whole.is_mirrored() {
@@ -125,7 +128,7 @@ fn stand_in(
     // Creation made one checkpoint, which wrote slot B.
     let is_only_one = other_is_empty && slot == 1 && sequence == 1;
     // From the write of the conversion slot to the last write of a conversion, only the two slots are written.
-    if is_only_one || noted().is_some_and(|noted| noted == whole.superblock.converted()) {
+    if is_only_one || noted()?.is_some_and(|noted| noted == whole.superblock.converted()) {
         return Ok(CurrentSuperblock { whole, slot, repairs: Vec::new() });
     }
     let what = format!(

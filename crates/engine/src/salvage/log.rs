@@ -47,10 +47,7 @@ pub(super) fn replay(
     let (mut records, damage) = match read.and_then(|log| read_damaged_log(&**log, &options, anchor, superblock.commit))
     {
         Ok(read) => read,
-        Err(error) => {
-            note_cut(report, &error);
-            return Ok(());
-        }
+        Err(error) => return Ok(note_cut(report, error)?),
     };
     let mut pending = Pending::default();
     let mut record = Vec::new();
@@ -63,7 +60,7 @@ pub(super) fn replay(
             Ok(Some(commit)) => commit,
             Ok(None) => break,
             Err(error) => {
-                note_cut(report, &error);
+                note_cut(report, error)?;
                 break;
             }
         };
@@ -78,7 +75,7 @@ pub(super) fn replay(
             }
         };
         if let Err(error) = decoded {
-            note_cut(report, &error.met_in(format_args!("commit {commit}")));
+            note_cut(report, error.met_in(format_args!("commit {commit}")))?;
             break;
         }
         for change in changes {
@@ -89,14 +86,22 @@ pub(super) fn replay(
     }
     pending.flush(filler)?;
     if let Some(damage) = damage {
-        note_cut(report, &damage);
+        note_cut(report, damage)?;
     }
     Ok(())
 }
 
-fn note_cut(report: &mut SalvageReport, why: &Error) {
+/// Notes that the log ends with damage.
+///
+/// # Errors
+/// An error that says nothing about the log's content.
+fn note_cut(report: &mut SalvageReport, why: Error) -> Result<()> {
+    if why.is_of_the_moment() {
+        return Err(why);
+    }
     let what = format!("the state is of commit {}, and later commits may be lost: {why}", report.commit);
     report.history_cut.get_or_insert(what);
+    Ok(())
 }
 
 /// Changes of keys that wait to be committed together.

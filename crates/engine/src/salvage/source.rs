@@ -1,5 +1,9 @@
 //! The files of a damaged database, which are only read, and the superblock to begin from.
+//!
+//! Kept true by: an error that says nothing about the data, such as a limit of this process, never counts as a loss
+//! ([`Source::check`]).
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +26,8 @@ pub(super) struct Source {
     data_bytes: u64,
     /// The log, or the reason why there is none.
     pub(super) log: Result<Arc<dyn Disk>>,
+    /// The first error that says nothing about the data: see [`Source::check`].
+    failure: RefCell<Option<Error>>,
     /// Keeps out processes that would change the files.
     _lock: Option<Box<dyn FileLock>>,
 }
@@ -40,14 +46,37 @@ impl Source {
         let failed = |error| Error::from_io("open the data file", error);
         let lock = match directory.lock(DATA, LOCK) {
             Ok(lock) => Some(lock),
-            Err(error) if error.kind() == nofault_io::error::ErrorKind::Busy => return Err(failed(error)),
             // Where there are no locks no process can have the database open.
-            Err(_) => None,
+            Err(error) if error.kind() == nofault_io::error::ErrorKind::Unsupported => None,
+            Err(error) => return Err(failed(error)),
         };
         let data = directory.open(DATA).map_err(failed)?;
         let data_bytes = data.extent_bytes().map_err(failed)?;
         let log = directory.open(LOG).map_err(|error| Error::from_io("open the log", error));
-        Ok(Self { data, data_bytes, log, _lock: lock })
+        if let Err(error) = &log
+            && error.is_of_the_moment()
+        {
+            return Err(error.clone());
+        }
+        Ok(Self { data, data_bytes, log, failure: RefCell::default(), _lock: lock })
+    }
+
+    /// Fails if any read so far did so for a reason that lies in this process or this machine. The readers take each read that fails for
+    /// a loss, so what they have found by then is not to be used.
+    ///
+    /// # Errors
+    /// The first such error.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Keeps an error that says nothing about the data.
+    fn noted<T>(&self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|error| {
+            if error.is_of_the_moment() {
+                self.failure.borrow_mut().get_or_insert_with(|| error.clone());
+            }
+        })
     }
 
     /// Returns the length of the data file.
@@ -60,6 +89,10 @@ impl Source {
     /// # Errors
     /// `Corrupt` when they lie outside of the file; the error of the read.
     pub(super) fn read(&self, offset: u64, len_bytes: usize) -> Result<IoBuf> {
+        self.noted(self.try_read(offset, len_bytes))
+    }
+
+    fn try_read(&self, offset: u64, len_bytes: usize) -> Result<IoBuf> {
         if offset.checked_add(len_bytes as u64).is_none_or(|end| end > self.data_bytes) {
             return Err(Error::new(ErrorKind::Corrupt, format!("byte {offset} lies behind the end of the data file")));
         }
@@ -76,7 +109,7 @@ impl Source {
         len_bytes: usize,
         mut decode: impl FnMut(&[u8]) -> Result<T>,
     ) -> Result<T> {
-        RepeatedReads::without_pause().until_whole(|_| decode(&self.read(offset, len_bytes)?))
+        self.noted(RepeatedReads::without_pause().until_whole(|_| decode(&self.try_read(offset, len_bytes)?)))
     }
 
     /// Chooses the superblock to begin from: the newest whole one, or an older one if only that leads to a page table.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
-use nofault_sim::{SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 use proptest::prelude::*;
 
 use super::source::Source;
@@ -244,6 +244,46 @@ fn a_log_damaged_at_any_block_gives_the_state_before_the_damage() {
     let directory = sample.world.directory();
     let source = Source::of(&*directory).unwrap();
     assert_eq!(source.log.as_ref().unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Such a failure says nothing about the data: another attempt may read it.
+#[test]
+fn a_salvage_that_lacks_resources_or_rights_says_so_and_makes_no_database() {
+    let damage_pages = |sample: &Sample| {
+        let data = sample.world.read_file("data").unwrap();
+        let nodes = (PAGES_START_BYTES / 512..data.len() as u64 / 512)
+            .filter(|block| &data[*block as usize * 512 + 8..][..4] == b"NFpt");
+        nodes.for_each(|block| sample.damage("data", block * 512..(block + 1) * 512, 1));
+    };
+    for (errno, expected, damage) in [
+        (libc::EMFILE, ErrorKind::NoResources, None),
+        (libc::ENOMEM, ErrorKind::NoResources, Some(damage_pages)),
+        (libc::EACCES, ErrorKind::NoPermission, None),
+    ] {
+        let whole = Sample::new(Compression::Fast);
+        if let Some(damage) = damage {
+            damage(&whole);
+        }
+        let mut failed = 0;
+        for (call, file, step) in
+            [(Call::Read, "data", 97), (Call::Read, "log", 1), (Call::Open, "data", 1), (Call::Open, "log", 1)]
+        {
+            for skip in (0..).step_by(step) {
+                let sample = Sample { world: whole.world.restart(skip), states: whole.states.clone() };
+                sample.world.inject(Fault::new(call, Effect::Errno(errno)).on(file).after(skip).times(u64::MAX));
+                let outcome = sample.salvage(false);
+                if sample.world.stats().error_count == 0 {
+                    break;
+                }
+                failed += 1;
+                match outcome {
+                    Err(error) if error.kind() == expected => {}
+                    other => panic!("{call:?} {skip} of {file}, {errno}: {:?}", other.map(|(report, _)| report)),
+                }
+            }
+        }
+        assert!(failed > 20, "{failed}");
+    }
 }
 
 #[test]

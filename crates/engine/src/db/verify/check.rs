@@ -10,11 +10,11 @@ use nofault_io::disk::{DirectIo, Directory};
 use nofault_io::folder::{Backend, Entry, Folder};
 use nofault_io::overlay::Overlay;
 
-use super::super::open::open_in;
+use super::super::open::{open_in, require_folder};
 use super::super::stripes::{self, Places};
 use super::super::thread;
 use super::{Db, Verification, verify};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::recovery::Purpose;
 use crate::recovery::names::{self, Contents, LOG};
 use crate::settings::{CompactionMode, Settings};
@@ -92,10 +92,7 @@ pub(crate) fn read_only_folder(path: &Path) -> Result<(Arc<Folder>, Arc<dyn Dire
 }
 
 fn open_folder(path: &Path) -> Result<(Folder, Contents)> {
-    if !path.is_dir() {
-        let what = format!("there is no database in {}: check the path", path.display());
-        return Err(Error::new(ErrorKind::NotFound, what));
-    }
+    require_folder(path)?;
     let failed = |error| Error::from_io(format_args!("open the database in {}", path.display()), error);
     let folder = Folder::open(path, Backend::Auto).map_err(failed)?.read_only();
     let entries = folder.entries().map_err(failed)?;

@@ -11,7 +11,7 @@ use crate::wal::{Anchor, LogOptions};
 /// the damage at which it ends: after that, commits that were acknowledged may be missing.
 ///
 /// # Errors
-/// When the log cannot be read at all.
+/// When the log cannot be read at all, or for a reason that says nothing about its content.
 pub(crate) fn read_damaged_log(
     disk: &dyn Disk,
     options: &LogOptions,
@@ -26,10 +26,11 @@ pub(crate) fn read_damaged_log(
         match chain.next() {
             Ok(Some((header, at))) => damage = take_group(&mut records, &header, &chain.file.window[at..]).err(),
             Ok(None) => break,
+            Err(error) if error.is_of_the_moment() => return Err(error),
             Err(error) => damage = Some(error),
         }
     }
-    if chain.place.at_anchor {
+    if damage.is_none() && chain.place.at_anchor {
         let what = format!(
             "the log does not contain group {} at {}, after which the last checkpoint begins: it is damaged, or older than the data file",
             anchor.sequence, anchor.position
