@@ -33,7 +33,7 @@ use self::stat::stat;
 use self::transfer::{Dump, Load};
 use crate::db_args::{DbArguments, DbCommand, ReadingArguments, TableCompression};
 use crate::output::{log, print};
-use crate::signals::{STOP, Signals};
+use crate::signals::{STOP, Signals, own_file};
 
 /// Exit code of a command whose key is not in the table.
 const NOT_THERE: u8 = 1;
@@ -129,7 +129,12 @@ fn open_to_read(path: &Path, reading: &ReadingArguments, settings: &Settings) ->
 }
 
 fn open_db(path: &Path, settings: &Settings) -> Result<Db> {
-    warned(Db::open(path, settings)?)
+    let db = Db::open(path, settings)?;
+    if settings.stats_socket {
+        // While the database is open, the socket is of no other process.
+        own_file(path.join(top::SOCKET));
+    }
+    warned(db)
 }
 
 /// Says so if a database takes more memory than its cache.
@@ -284,7 +289,8 @@ fn backup(db: Db, to: &Path) -> Result<ExitCode> {
                     shown(&to)
                 ));
             } else {
-                let _ = std::fs::remove_dir_all(to);
+                // The thread may make a file between the look at the folder and its removal; in a folder that is removed it makes none.
+                (0..100).any(|_| std::fs::remove_dir_all(to).is_ok() || !to.exists());
             }
             return Err(interrupted);
         }

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => manual::completions(self::command(), shell),
         Command::Man { dir } => manual::man(self::command(), dir.as_deref()),
     };
-    match result {
+    let code = match result {
         Ok(code) => code,
         Err(error) => {
             // An error of the engine may name a folder with line breaks in its name.
@@ -92,5 +92,7 @@ fn main() -> ExitCode {
                 || error.downcast_ref::<std::io::Error>().map(|error| LabError::system("", error).exit_code());
             ExitCode::from(of_engine.or(of_ship).or(of_lab).or_else(of_system).unwrap_or(9))
         }
-    }
+    };
+    signals::remove_own_files();
+    code
 }

@@ -5,17 +5,50 @@
 //! [`Signals::never_exiting`] all signals only set flags. A run of the lab needs the latter: it has data files, devices and memory limits to
 //! remove, and GNU `timeout` sends two signals at once, to its child and to the group.
 //!
+//! A database that is watched has a socket in its folder, which an orderly end of the database removes. Where the process ends without
+//! one, at a signal or with a thread that still uses the database, the socket is removed here ([`remove_own_files`]).
+//!
 //! Kept true by: within a section no call waits for another process but through [`Input`](crate::input::Input) and
 //! [`put`](nofault_lab::progress::put), which look at [`STOP`] while they wait.
 
+use std::fs::{File, Metadata};
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
 use std::process::exit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nofault_lab::progress::{put_line, takes_output};
+use rustix::fs::OFlags;
+
+/// Files that this process has made for its own time, each open and with its path.
+static OWN_FILES: Mutex<Vec<(File, PathBuf)>> = Mutex::new(Vec::new());
+
+/// Notes a file that this process has made for its own time, in a folder for it alone: both are removed when the process ends, in whatever
+/// way but SIGKILL.
+pub(crate) fn own_file(path: PathBuf) {
+    // As long as it is open, no other file has its number.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    if let Ok(file) = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(&path) {
+        OWN_FILES.lock().unwrap_or_else(PoisonError::into_inner).push((file, path));
+    }
+}
+
+/// Removes the files that were noted and are still there; another process may have put its own in their place.
+pub(crate) fn remove_own_files() {
+    let id = |found: std::io::Result<Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    for (file, path) in OWN_FILES.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let found = id(path.symlink_metadata());
+        if found.is_some() && found == id(file.metadata()) {
+            let _ = std::fs::remove_file(&path);
+            // Only where nothing else is in it.
+            let _ = path.parent().map(std::fs::remove_dir);
+        }
+    }
+}
 
 /// Exit code of a process that ends at a signal.
 const INTERRUPTED: u8 = 130;
@@ -94,6 +127,7 @@ impl Signals {
 
 /// Ends the process. Its message is left out where standard error takes none at once.
 fn end(is_usual: bool) -> ! {
+    remove_own_files();
     if is_usual {
         exit(0);
     }

@@ -30,6 +30,16 @@ fn place() -> tempfile::TempDir {
     folder
 }
 
+/// Checks that only what belongs to a closed database is in its folder.
+fn check_folder(folder: &Path, what: &[&str]) {
+    let entries = std::fs::read_dir(folder.join("d"))
+        .expect("it is there")
+        .map(|entry| entry.expect("it is readable").file_name());
+    let own = ["data", "log", "lock", "readers.nofault"];
+    let others: Vec<_> = entries.filter(|name| !own.iter().any(|own| name == own)).collect();
+    assert!(others.is_empty(), "{what:?} leaves {others:?}");
+}
+
 /// Waits until a command handles signals and its first thread sleeps: in the call in which it waits.
 fn wait_until_it_waits(child: &mut Child, what: &[&str]) {
     let mut sleeping = 0;
@@ -83,6 +93,7 @@ fn one_signal_ends_a_command_that_waits_for_its_input() {
                 let (code, told) = signalled(nofault(folder.path(), what), what, signal);
                 assert_eq!(code, Some(130), "{what:?}, writer: {has_writer}: {told}");
                 assert!(told.contains("nofault: interrupted"), "{what:?}: {told}");
+                check_folder(folder.path(), what);
             }
         }
         assert!(!folder.path().join("new").exists(), "a load that is stopped leaves no new database");
@@ -154,6 +165,7 @@ fn one_signal_ends_a_command_whose_output_is_not_read() {
         command.stdout(writer);
         let (code, told) = signalled(command, what, Signal::TERM);
         assert_eq!(code, Some(130), "{what:?}: {told}");
+        check_folder(folder.path(), what);
         drop(reader);
     }
 }
@@ -179,6 +191,7 @@ fn one_signal_ends_a_command_whose_messages_are_not_read() {
         // Work that is done by then keeps its own code.
         let (code, _) = signalled(command, what, Signal::TERM);
         assert!(matches!(code, Some(0 | 1 | 2 | 130)), "{what:?}: {code:?}");
+        check_folder(folder.path(), what);
         drop(reader);
     }
     assert!(!folder.path().join("lab/nofault.lock").exists());
@@ -207,4 +220,24 @@ fn a_pipe_in_the_place_of_a_file_that_is_read_several_times_is_refused_at_once()
     assert!(nofault(folder.path(), &["db", "get", "d", "late"]).status().unwrap().success());
     let top = nofault(folder.path(), &["db", "top", "d"]).output().unwrap();
     assert_eq!(top.status.code(), Some(2));
+}
+
+#[test]
+fn a_backup_that_is_stopped_leaves_neither_a_copy_nor_a_socket() {
+    let folder = place();
+    let rows: String =
+        (0..30_000).map(|number| format!("{{\"key\":\"{number}\",\"value\":\"some value\"}}\n")).collect();
+    std::fs::write(folder.path().join("rows"), rows).unwrap();
+    assert!(nofault(folder.path(), &["db", "load", "d", "rows", "-q"]).status().unwrap().success());
+    let what = ["db", "backup", "d", "copy"];
+    let mut child = nofault(folder.path(), &what).spawn().unwrap();
+    while !folder.path().join("copy").exists() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    // A backup that is done by then stays.
+    let is_there = folder.path().join("copy").exists();
+    assert_eq!(output.status.code(), Some(if is_there { 0 } else { 130 }), "{output:?}");
+    check_folder(folder.path(), &what);
 }

@@ -19,7 +19,8 @@ use nofault_lab::paths::shown;
 use super::end_of_pipe;
 
 /// The socket in the folder of a database.
-const SOCKET: &str = "stats.nofault/socket";
+pub(super) const SOCKET: &str = "stats.nofault/socket";
+
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Longest time for which an answer is waited for.
@@ -69,7 +70,7 @@ fn ask(path: &Path) -> Result<Counters> {
     let refused = |why: String| LabError::new(LabErrorKind::Usage, why);
     let folder = File::open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => refused(format!("there is no database in {}: check the path", shown(&path))),
-        _ => LabError::system(shown(&path), &error),
+        _ => LabError::of_path(shown(&path), &error),
     })?;
     // By descriptor, as names of sockets are short.
     let socket = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
