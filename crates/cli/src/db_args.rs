@@ -455,8 +455,9 @@ impl From<TableCompression> for Compression {
 /// The form of the entries in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// One JSON object a line: {"table":…,"key":…,"value":…}; "key_base64" and "value_base64" for bytes that are not
-    /// UTF-8; "expires_ms", in milliseconds since 1970, for an entry that expires.
+    /// One JSON object a line, and nothing else: {"table":…,"key":…,"value":…}, or {"table":…} alone for a table that may be
+    /// empty; "key_base64" and "value_base64" for bytes that are not UTF-8; "expires_ms", in milliseconds since 1970, for an
+    /// entry that expires.
     Ndjson,
     /// Key, tab, value; \t, \n, \r, \\ and \xNN stand for bytes that would break a line, act on the terminal or are not
     /// UTF-8.

@@ -164,8 +164,12 @@ fn text_or_base64(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) 
     }
 }
 
-/// Parses one line of NDJSON: an entry or the name of a table.
+/// Parses one line of NDJSON, which is one JSON object: an entry, or the name of a table by itself.
 pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
+    // From an array the fields would be taken in their order.
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        return Err(r#"not an entry: write one JSON object in a line, such as {"key":"a","value":"1"}"#.into());
+    }
     let json: Json<'_> = serde_json::from_slice(line).map_err(|error| format!("not an entry: {error}"))?;
     let bytes = |what: &str, text: Option<Cow<'_, str>>, coded: Option<Cow<'_, str>>| match (text, coded) {
         (Some(text), None) => Ok(Some(text.into_owned().into_bytes())),
@@ -173,12 +177,13 @@ pub(crate) fn from_json(line: &[u8]) -> Result<Line> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(format!("has both {what} and {what}_base64")),
     };
-    let (table, expiry) = (json.table.map(Cow::into_owned), json.expires_ms.and_then(time_of_ms));
+    let table = json.table.map(Cow::into_owned);
+    let expiry = json.expires_ms.map(|ms| time_of_ms(ms).ok_or("its expires_ms is later than any time")).transpose()?;
     let key = bytes("key", json.key, json.key_base64)?;
     let value = bytes("value", json.value, json.value_base64)?;
     match (key, value) {
         (Some(key), Some(value)) => Ok(Line { table, entry: Some((key, value)), expiry }),
-        (None, None) if table.is_some() => Ok(Line { table, entry: None, expiry: None }),
+        (None, None) if table.is_some() && expiry.is_none() => Ok(Line { table, entry: None, expiry: None }),
         (None, _) => Err("has no key".into()),
         (_, None) => Err("has no value".into()),
     }
@@ -261,7 +266,16 @@ mod tests {
             (r#"{"key":"a","key_base64":"YQ==","value":""}"#, "both key and key_base64"),
             (r#"{"key_base64":"?","value":""}"#, "no base64"),
             (r#"{"kee":"a","value":""}"#, "unknown field"),
-            ("[", "not an entry"),
+            (r#"{"table":"t","expires_ms":1}"#, "has no key"),
+            ("[", "one JSON object in a line"),
+            (r#"["t","a",null,"1",null,null]"#, "one JSON object in a line"),
+            (r#" [{"key":"a","value":"1"}]"#, "one JSON object in a line"),
+            ("[]", "one JSON object in a line"),
+            (r#""key""#, "one JSON object in a line"),
+            ("null", "one JSON object in a line"),
+            (r#"{"key":"a","value":"1"} {"key":"b","value":"2"}"#, "not an entry"),
+            (r#"{"key":"a","value":1}"#, "not an entry"),
+            (r#"{"key":"a","key":"b","value":""}"#, "duplicate field"),
         ] {
             let error = from_json(line.as_bytes()).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");

@@ -174,3 +174,20 @@ fn a_dump_replaces_no_file_and_a_wrong_path_is_a_wrong_call() {
     assert_eq!(std::fs::read_to_string(folder.path().join("o")).unwrap(), "precious");
     assert_eq!(names(folder.path(), "").len(), 3);
 }
+
+#[test]
+fn a_line_that_is_no_json_object_is_refused_with_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&db(folder.path(), &["create", "d"]), 0);
+    for line in ["[\"t\",\"a\",null,\"1\",null,null]", "[{\"key\":\"a\",\"value\":\"1\"}]", "\"a\"", "null", "[]"] {
+        let input = format!("{{\"key\":\"first\",\"value\":\"1\"}}\n\n{line}\n");
+        for flags in [&["load", "d", "-q"][..], &["load", "new", "-q", "--create", "--sorted"]] {
+            let told = said(&db_with(folder.path(), flags, input.as_bytes()), 2);
+            assert!(told.contains("line 3: not an entry: write one JSON object in a line"), "{line}: {told}");
+        }
+        std::fs::write(folder.path().join("dump"), &input).unwrap();
+        assert!(said(&db(folder.path(), &["check", "dump"]), 6).contains("line 3"));
+    }
+    assert!(said(&db(folder.path(), &["table", "list", "d"]), 0).contains("main"));
+    assert!(!folder.path().join("new").exists());
+}
