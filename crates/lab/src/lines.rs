@@ -1,5 +1,5 @@
 //! Text that other programs write, as lines with a bound: a byte order mark at the start is left out, a line may end with LF or CRLF,
-//! and UTF-16 is refused.
+//! and UTF-16 and UTF-32 are refused.
 //!
 //! Kept true by: no more of the text is in memory than one line of the bound, so that a file without line breaks costs no memory.
 
@@ -25,8 +25,8 @@ pub enum LineError {
         /// The bound, in bytes.
         limit_bytes: usize,
     },
-    /// The text is UTF-16 or UTF-32.
-    Utf16,
+    /// The text is in another encoding, with several bytes for each character.
+    Wide(Wide),
     /// A line is not UTF-8.
     NotUtf8 {
         /// Number of the line, from 1.
@@ -39,7 +39,9 @@ impl LineError {
     pub fn of(self, name: impl fmt::Display, kind: LabErrorKind) -> LabError {
         match self {
             Self::System(error) => LabError::system(format_args!("read {name}"), &error),
-            Self::TooLong { .. } | Self::Utf16 | Self::NotUtf8 { .. } => LabError::new(kind, format!("{name}: {self}")),
+            Self::TooLong { .. } | Self::Wide(_) | Self::NotUtf8 { .. } => {
+                LabError::new(kind, format!("{name}: {self}"))
+            }
         }
     }
 }
@@ -51,7 +53,10 @@ impl fmt::Display for LineError {
             Self::TooLong { line, limit_bytes } => {
                 write!(f, "line {line} is longer than {}", format::bytes(*limit_bytes as u64))
             }
-            Self::Utf16 => f.write_str("this is UTF-16 text: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
+            Self::Wide(wide) => {
+                let name = wide.name();
+                write!(f, "this is {name} text: save it as UTF-8 (iconv -f {name} -t UTF-8)")
+            }
             Self::NotUtf8 { line } => write!(f, "line {line} is not UTF-8 text"),
         }
     }
@@ -92,7 +97,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Makes every byte count: a line ends with LF only, and neither a byte order mark nor UTF-16 is looked for.
+    /// Makes every byte count: a line ends with LF only, and neither a byte order mark nor another encoding is looked for.
     pub fn exact(self) -> Self {
         Self { is_exact: true, ..self }
     }
@@ -100,7 +105,7 @@ impl<R: BufRead> Lines<R> {
     /// Reads the next line, without its line end: LF or CRLF, or at the end of the text nothing or CR. Returns `None` at the end of the text.
     ///
     /// # Errors
-    /// `TooLong` after a line's first `limit_bytes`, `Utf16` for a text that begins like one, `System`.
+    /// `TooLong` after a line's first `limit_bytes`, `Wide` for a text that begins like one, `System`.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineError> {
         self.buffer.clear();
         self.place = 0..0;
@@ -111,8 +116,8 @@ impl<R: BufRead> Lines<R> {
         }
         self.number += 1;
         let is_first = self.number == 1 && !self.is_exact;
-        if is_first && is_utf16(&self.buffer) {
-            return Err(LineError::Utf16);
+        if is_first && let Some(wide) = Wide::of(&self.buffer) {
+            return Err(LineError::Wide(wide));
         }
         self.is_ended = self.buffer.last() == Some(&b'\n');
         let mut line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
@@ -160,8 +165,8 @@ pub fn read_text(from: impl Read, limit_bytes: usize) -> Result<String, LineErro
     if bytes.len() > limit_bytes {
         return Err(LineError::TooLong { line: line_at(limit_bytes), limit_bytes });
     }
-    if is_utf16(&bytes) {
-        return Err(LineError::Utf16);
+    if let Some(wide) = Wide::of(&bytes) {
+        return Err(LineError::Wide(wide));
     }
     if let Err(error) = std::str::from_utf8(&bytes) {
         return Err(LineError::NotUtf8 { line: line_at(error.valid_up_to()) });
@@ -172,14 +177,54 @@ pub fn read_text(from: impl Read, limit_bytes: usize) -> Result<String, LineErro
     String::from_utf8(bytes).map_err(|_| LineError::NotUtf8 { line: 1 })
 }
 
-/// Returns whether a text begins like UTF-16 or UTF-32: with their byte order mark, or with one of its first two bytes zero, as the first
-/// character of nearly every such text has it.
-fn is_utf16(text: &[u8]) -> bool {
-    match text {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe, 0xff, ..] => true,
-        [first, second, ..] => (*first == 0) != (*second == 0),
-        _ => false,
+/// An encoding with several bytes for each character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wide {
+    /// Two bytes, or four.
+    Utf16,
+    /// Four bytes.
+    Utf32,
+}
+
+/// Number of characters by which a text without a byte order mark is recognised: data with zero bytes is no other encoding.
+const CHARACTERS_MIN: usize = 4;
+/// Number of characters that are looked at.
+const CHARACTERS_MAX: usize = 8;
+
+impl Wide {
+    /// Recognises an encoding by the beginning of a text: by its byte order mark, or by several characters of which all bytes but one are
+    /// zero. A text of other characters without a mark is not recognised.
+    fn of(text: &[u8]) -> Option<Self> {
+        match text {
+            // Before the mark of UTF-16, with which it begins.
+            [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => return Some(Self::Utf32),
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => return Some(Self::Utf16),
+            _ => {}
+        }
+        [(Self::Utf32, 4), (Self::Utf16, 2)].into_iter().find_map(|(wide, width)| {
+            let is_wide = [0, width - 1].into_iter().any(|place| is_ascii_in(text, width, place));
+            is_wide.then_some(wide)
+        })
     }
+
+    /// Its name, also for `iconv`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Utf16 => "UTF-16",
+            Self::Utf32 => "UTF-32",
+        }
+    }
+}
+
+/// Whether a text begins with several ASCII characters of `width` bytes, which are zero but at `place`. The last one may be a line feed
+/// after which the text was cut.
+fn is_ascii_in(text: &[u8], width: usize, place: usize) -> bool {
+    let is_character = |bytes: &[u8]| {
+        let is_right = |(at, byte): (usize, &u8)| (1..0x80).contains(byte) == (at == place);
+        bytes.iter().enumerate().all(is_right) && (bytes.len() == width || bytes == b"\n")
+    };
+    let characters = || text.chunks(width).take(CHARACTERS_MAX);
+    characters().count() >= CHARACTERS_MIN && characters().all(is_character)
 }
 
 #[cfg(test)]
@@ -213,21 +258,58 @@ mod tests {
     }
 
     #[test]
-    fn text_of_two_bytes_a_character_is_refused_with_or_without_its_mark() {
-        let wide = |text: &str, mark: bool, order: fn(u16) -> [u8; 2]| -> Vec<u8> {
-            let mark = if mark { Some(0xfeff) } else { None };
-            mark.into_iter().chain(text.encode_utf16()).flat_map(order).collect()
+    fn text_of_several_bytes_a_character_is_refused_with_or_without_its_mark() {
+        let wide = |text: &str, mark: bool, width: usize, is_little: bool| -> Vec<u8> {
+            let mark = if mark { "\u{feff}" } else { "" };
+            let of_character = |character: char| -> Vec<u8> {
+                let mut bytes = u32::from(character).to_be_bytes()[4 - width..].to_vec();
+                if is_little {
+                    bytes.reverse();
+                }
+                bytes
+            };
+            format!("{mark}{text}").chars().flat_map(of_character).collect()
         };
-        for text in ["a\t1\n", "{\"key\":\"a\"}\n", "a\n", "a"] {
-            for mark in [true, false] {
-                for order in [u16::to_le_bytes, u16::to_be_bytes] {
-                    let bytes = wide(text, mark, order);
-                    assert!(lines(&bytes).unwrap_err().contains("UTF-16"), "{text:?} {mark}");
-                    assert!(matches!(read_text(&bytes[..], 100), Err(LineError::Utf16)), "{text:?} {mark}");
+        for (width, expected) in [(2, Wide::Utf16), (4, Wide::Utf32)] {
+            for is_little in [true, false] {
+                for (text, marks) in [
+                    ("a\t1\n", &[true, false][..]),
+                    ("{\"key\":\"a\"}\n", &[true, false]),
+                    ("a\n", &[true]),
+                    ("ä", &[true]),
+                ] {
+                    for mark in marks {
+                        let bytes = wide(text, *mark, width, is_little);
+                        let told = lines(&bytes).unwrap_err();
+                        assert!(
+                            told.contains(&format!("{0} text: save it as UTF-8 (iconv -f {0} ", expected.name())),
+                            "{told}"
+                        );
+                        let whole = read_text(&bytes[..], 100);
+                        assert!(matches!(whole, Err(LineError::Wide(found)) if found == expected), "{text:?} {mark}");
+                    }
                 }
             }
         }
         assert_eq!(lines("ä\n".as_bytes()).unwrap(), ["ä".as_bytes()]);
+    }
+
+    #[test]
+    fn zero_bytes_are_data() {
+        for text in [
+            &b"k\0\tv"[..],
+            b"\0k\tv",
+            b"\0",
+            b"\0\0\0\0\tv",
+            b"k\0k\0\tv",
+            b"k\0\0\0\tv",
+            b"\0k\0k\tv\0v",
+            b"a\0b\0c\0value",
+            b"\0\0\0\x01\0\0\0\x02\0\0\0\x03\t1",
+        ] {
+            assert_eq!(lines(text).unwrap(), [text]);
+            assert_eq!(lines(&[text, b"\n"].concat()).unwrap(), [text]);
+        }
     }
 
     /// A text without an end that counts the bytes it gave.

@@ -48,6 +48,8 @@ struct Entries<'a> {
     name: String,
     form: FormArguments,
     table: &'a str,
+    /// Whether the present line is none of a dump.
+    is_wrong_line: bool,
 }
 
 impl<'a> Entries<'a> {
@@ -66,7 +68,7 @@ impl<'a> Entries<'a> {
         };
         let limit_bytes = usize::try_from(form.line_max).unwrap_or(usize::MAX);
         let lines = Lines::new(BufReader::with_capacity(BUFFER_BYTES, from), limit_bytes);
-        Ok(Self { lines: if form.exact { lines.exact() } else { lines }, name, form, table })
+        Ok(Self { lines: if form.exact { lines.exact() } else { lines }, name, form, table, is_wrong_line: false })
     }
 
     /// Reads the next line that is not empty: the name of its table, and its entry if it has one.
@@ -75,8 +77,13 @@ impl<'a> Entries<'a> {
             if STOP.load(Ordering::Relaxed) {
                 return Err(LabError::interrupted().into());
             }
-            if self.lines.next_line().map_err(|error| unreadable(&self.name, error))?.is_none() {
-                return Ok(None);
+            match self.lines.next_line() {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    self.is_wrong_line = matches!(error, LineError::Wide(_) | LineError::NotUtf8 { .. });
+                    return Err(unreadable(&self.name, error).into());
+                }
             }
             let (text, number) = (self.lines.line(), self.lines.number());
             if number == 1 && self.lines.has_mark() && self.form.format == Format::Lines {
@@ -91,6 +98,7 @@ impl<'a> Entries<'a> {
                 Format::Lines if !self.form.exact && text.contains(&b'\r') => Err(CARRIAGE_RETURN.into()),
                 Format::Lines => codec::from_plain(text),
             };
+            self.is_wrong_line = parsed.is_err();
             let Line { table, entry, expiry } = parsed
                 .map_err(|why| LabError::new(LabErrorKind::Usage, format!("{}, line {number}: {why}", self.name)))?;
             let table = table.unwrap_or_else(|| self.table.to_owned());
@@ -107,7 +115,7 @@ fn unreadable(name: &str, error: LineError) -> LabError {
         LineError::TooLong { .. } => {
             LabError::new(LabErrorKind::NoSpace, format!("{name}: {error}; a larger --line-max reads it"))
         }
-        LineError::Utf16 | LineError::NotUtf8 { .. } => error.of(name, LabErrorKind::Usage),
+        LineError::Wide(_) | LineError::NotUtf8 { .. } => error.of(name, LabErrorKind::Usage),
     }
 }
 
@@ -234,20 +242,26 @@ fn load_sorted(db: &Db, input: &mut Entries<'_>, meter: &mut Meter) -> Result<()
     Ok(())
 }
 
-/// Reads all lines of a dump and counts its tables and entries.
+/// Reads all lines of a dump and counts its tables and entries; or returns the defect of a line that is none of a dump.
 ///
 /// # Errors
-/// `Usage` for a line that is none of a dump, naming it; `NoSpace` for one that is too long; the error of the system.
-pub(super) fn count_lines(file: &Path, form: FormArguments) -> Result<(usize, u64)> {
+/// `Usage` for a wrong call or a line that is longer than the call allows; the error of the system.
+pub(super) fn count_lines(file: &Path, form: FormArguments) -> Result<std::result::Result<(usize, u64), String>> {
     let mut lines = Entries::open(Some(file), form, "main")?;
     let (mut tables, mut entries) = (BTreeSet::new(), 0);
-    while let Some((table, entry)) = lines.next()? {
+    loop {
+        let (table, entry) = match lines.next() {
+            Ok(Some(next)) => next,
+            Ok(None) => break,
+            Err(error) if lines.is_wrong_line => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error),
+        };
         if !tables.contains(&table) {
             tables.insert(table);
         }
         entries += u64::from(entry.is_some());
     }
-    Ok((tables.len(), entries))
+    Ok(Ok((tables.len(), entries)))
 }
 
 /// Opens a table by its name, and creates it if it is missing.

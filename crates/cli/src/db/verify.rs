@@ -66,19 +66,14 @@ fn check_dump(path: &Path, form: FormArguments, json: bool) -> Result<ExitCode> 
         let why = format!("{} is neither the folder of a backup nor the file of a dump", shown(&path));
         return Err(LabError::new(LabErrorKind::Usage, why).into());
     }
-    let (tables, entries) = match count_lines(path, form) {
+    let (tables, entries) = match count_lines(path, form)? {
         Ok(counts) => counts,
-        Err(error) => {
-            let is_wrong_line =
-                error.downcast_ref::<LabError>().is_some_and(|error| error.kind() == LabErrorKind::Usage);
-            if !is_wrong_line {
-                return Err(error);
-            }
+        Err(defect) => {
             if json {
-                let answer = serde_json::json!({ "clean": false, "problems": [error.to_string()] });
+                let answer = serde_json::json!({ "clean": false, "problems": [defect] });
                 print(&serde_json::to_string_pretty(&answer)?)?;
             }
-            log(&format!("nofault: {error}: the dump is damaged, or is no dump in this --format"));
+            log(&format!("nofault: {defect}: the dump is damaged, or is no dump in this --format"));
             return Ok(ExitCode::from(DAMAGED));
         }
     };

@@ -44,19 +44,22 @@ fn byte_order_marks_and_line_ends_of_other_programs_are_no_data() {
 }
 
 #[test]
-fn text_of_two_bytes_a_character_is_refused_with_the_reason() {
+fn text_of_two_or_four_bytes_a_character_is_refused_with_the_reason_and_zero_bytes_are_data() {
     for text in ["a\t1\n", "{\"key\":\"a\",\"value\":\"1\"}\n"] {
         for mark in ["", "\u{feff}"] {
             let text = format!("{mark}{text}");
             let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
             let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
-            for bytes in [little, big] {
+            let wider: Vec<u8> = text.chars().flat_map(|character| u32::from(character).to_le_bytes()).collect();
+            for (bytes, name) in [(little, "UTF-16"), (big, "UTF-16"), (wider, "UTF-32")] {
                 for flags in [&["--format", "lines"][..], &[]] {
-                    assert!(refused(flags, &bytes, 2).contains("UTF-16"), "{text:?} {flags:?}");
+                    assert!(refused(flags, &bytes, 2).contains(name), "{text:?} {flags:?}");
                 }
             }
         }
     }
+    let entry = loaded(&["--format", "lines"], b"k\0\tv\n");
+    assert_eq!(entry, "{\"key\":\"k\\u0000\",\"value\":\"v\"}\n");
 }
 
 #[test]
