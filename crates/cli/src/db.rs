@@ -111,16 +111,7 @@ pub(crate) fn run(arguments: DbArguments, signals: &Signals) -> Result<ExitCode>
 
 /// The exit code for an error of the engine, by the error's kind.
 pub(crate) fn exit_code(error: &Error) -> u8 {
-    match error.kind() {
-        ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::ReadOnly => 2,
-        ErrorKind::NoPermission => 3,
-        ErrorKind::NoSpace => 4,
-        ErrorKind::Busy => 5,
-        ErrorKind::Corrupt => DAMAGED,
-        ErrorKind::Unsupported => 7,
-        ErrorKind::NoResources => 10,
-        _ => 9,
-    }
+    LabErrorKind::from(error.kind()).exit_code()
 }
 
 /// Opens a database for a command that only reads.

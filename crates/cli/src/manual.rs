@@ -24,7 +24,7 @@ pub(crate) fn man(command: Command, dir: Option<&Path>) -> Result<ExitCode> {
     if let Some(dir) = dir {
         std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(command, dir))
-            .map_err(|error| LabError::system(shown(&dir), &error))?;
+            .map_err(|error| LabError::of_path(shown(&dir), &error))?;
         output::log(&format!("wrote the manual pages into {}", shown(&dir)));
         return Ok(ExitCode::SUCCESS);
     }

@@ -50,6 +50,23 @@ impl LabErrorKind {
         KIND_NAMES.iter().find(|(known, _)| *known == self).map_or("system", |(_, name)| name)
     }
 
+    /// The exit code of a process that ends with an error of this kind: the one table of codes, for the engine's errors too. Never 1:
+    /// `compare` returns that when it finds a regression, and a command for a key that is not there.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Usage => 2,
+            Self::NoPermission => 3,
+            Self::NoSpace => 4,
+            Self::Busy => 5,
+            Self::Damaged => 6,
+            Self::Unsupported => 7,
+            Self::WrongData => 8,
+            Self::System => 9,
+            Self::NoResources => 10,
+            Self::Interrupted => 130,
+        }
+    }
+
     /// Finds the kind by its name; `System` for an unknown name.
     pub(crate) fn of_name(name: &str) -> Self {
         KIND_NAMES.iter().find(|(_, known)| *known == name).map_or(Self::System, |(kind, _)| *kind)
@@ -119,21 +136,9 @@ impl LabError {
         self.kind
     }
 
-    /// The exit code of a process that ends with this error. Never 1: `compare` returns that when it finds a
-    /// regression.
+    /// The exit code of a process that ends with this error: that of its kind.
     pub fn exit_code(&self) -> u8 {
-        match self.kind {
-            LabErrorKind::Usage => 2,
-            LabErrorKind::NoPermission => 3,
-            LabErrorKind::NoSpace => 4,
-            LabErrorKind::Busy => 5,
-            LabErrorKind::Damaged => 6,
-            LabErrorKind::Unsupported => 7,
-            LabErrorKind::WrongData => 8,
-            LabErrorKind::System => 9,
-            LabErrorKind::NoResources => 10,
-            LabErrorKind::Interrupted => 130,
-        }
+        self.kind.exit_code()
     }
 }
 
@@ -160,20 +165,29 @@ impl From<nofault_io::error::Error> for LabError {
     }
 }
 
+impl From<nofault::error::ErrorKind> for LabErrorKind {
+    fn from(kind: nofault::error::ErrorKind) -> Self {
+        use nofault::error::ErrorKind;
+        match kind {
+            ErrorKind::InvalidCall
+            | ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::ReadOnly
+            | ErrorKind::WrongType => Self::Usage,
+            ErrorKind::NoPermission => Self::NoPermission,
+            ErrorKind::NoSpace => Self::NoSpace,
+            ErrorKind::NoResources => Self::NoResources,
+            ErrorKind::Busy => Self::Busy,
+            ErrorKind::Corrupt => Self::Damaged,
+            ErrorKind::Unsupported => Self::Unsupported,
+            _ => Self::System,
+        }
+    }
+}
+
 impl From<nofault::error::Error> for LabError {
     fn from(error: nofault::error::Error) -> Self {
-        use nofault::error::ErrorKind;
-        let kind = match error.kind() {
-            ErrorKind::InvalidCall | ErrorKind::NotFound | ErrorKind::AlreadyExists => LabErrorKind::Usage,
-            ErrorKind::NoPermission => LabErrorKind::NoPermission,
-            ErrorKind::NoSpace => LabErrorKind::NoSpace,
-            ErrorKind::NoResources => LabErrorKind::NoResources,
-            ErrorKind::Busy => LabErrorKind::Busy,
-            ErrorKind::Corrupt => LabErrorKind::Damaged,
-            ErrorKind::Unsupported => LabErrorKind::Unsupported,
-            _ => LabErrorKind::System,
-        };
-        Self::new(kind, format!("the engine: {error}"))
+        Self::new(error.kind().into(), format!("the engine: {error}"))
     }
 }
 

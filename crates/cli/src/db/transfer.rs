@@ -113,7 +113,7 @@ fn unreadable(name: &str, error: LineError) -> LabError {
     match error {
         LineError::System(error) => failed(name, &error),
         LineError::TooLong { .. } => {
-            LabError::new(LabErrorKind::NoSpace, format!("{name}: {error}; a larger --line-max reads it"))
+            LabError::new(LabErrorKind::Usage, format!("{name}: {error}; a larger --line-max reads it"))
         }
         LineError::Wide(_) | LineError::NotUtf8 { .. } => error.of(name, LabErrorKind::Usage),
     }

@@ -77,11 +77,11 @@ fn a_line_without_an_end_is_refused_at_the_bound_with_its_place() {
     stdin.write_all(b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"").unwrap();
     // Only the end of the command ends the line.
     while stdin.write_all(&[b'x'; 4096]).is_ok() {}
-    let told = said(&child.wait_with_output().unwrap(), 4);
+    let told = said(&child.wait_with_output().unwrap(), 2);
     assert!(told.contains("standard input") && told.contains("line 2 is longer than 64 KiB"), "{told}");
     assert!(told.contains("--line-max"), "{told}");
     std::fs::write(folder.path().join("dump"), format!("{}\n", "x".repeat(5000))).unwrap();
-    let told = said(&db(folder.path(), &["check", "dump", "--line-max", "4096"]), 4);
+    let told = said(&db(folder.path(), &["check", "dump", "--line-max", "4096"]), 2);
     assert!(told.contains("line 1 is longer"), "{told}");
 }
 
