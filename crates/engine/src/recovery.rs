@@ -140,14 +140,15 @@ pub(crate) struct Creation {
 /// Refuses settings with which no database can be created, before anything is made for one.
 ///
 /// # Errors
-/// `InvalidCall`.
+/// `InvalidCall`; `NoResources` where a limit of this process leaves too little address space.
 pub(crate) fn check_new(settings: &Settings) -> Result<()> {
     settings.check_new()?;
     if !settings.page_bytes.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&settings.page_bytes) {
         let what = format!("pages of {} bytes: choose a power of two from 4,096 to 65,536", settings.page_bytes);
         return Err(Error::new(ErrorKind::InvalidCall, what));
     }
-    memory::refuse_small_cache(settings)
+    memory::refuse_small_cache(settings)?;
+    memory::refuse_little_address_space(settings)
 }
 
 /// Creates a database in an existing folder. Removes the files of an unfinished creation first. Returns the locks that
@@ -258,6 +259,7 @@ pub(crate) fn open(
     purpose: Purpose,
     locks: Option<Locks>,
 ) -> Result<OpenedParts> {
+    memory::refuse_little_address_space(settings)?;
     let (is_new, data) = (locks.is_some(), purpose.data_name());
     let mut locks = match locks {
         Some(locks) => locks,

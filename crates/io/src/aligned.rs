@@ -256,6 +256,25 @@ fn advise(base: NonNull<u8>, len_bytes: usize, advice: Advice) {
     }
 }
 
+/// Checks that this process may take `bytes` more of address space, where that is limited (RLIMIT_AS). An allocation that the standard
+/// library cannot make ends the process: a caller that asks for the sum of many small ones first gets an error. Costs nothing without
+/// such a limit; takes nothing, so another thread may take the bytes meanwhile.
+///
+/// # Errors
+/// `NoResources`.
+pub fn require_address_space(bytes: u64) -> Result<()> {
+    use rustix::process::{Resource, getrlimit};
+    let Some(limit) = getrlimit(Resource::As).current else { return Ok(()) };
+    // Its first number is the size in pages. Without it nothing is known, and the allocations decide.
+    let size = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages: Option<u64> = size.and_then(|size| size.split_whitespace().next()?.parse().ok());
+    let used = pages.map_or(0, |pages| pages.saturating_mul(rustix::param::page_size() as u64));
+    if used.saturating_add(bytes) <= limit {
+        return Ok(());
+    }
+    Err(Error::from_errno(format!("take {bytes} bytes of address space, {used} are in use"), libc::ENOMEM))
+}
+
 /// Maps `len_bytes` of anonymous memory, starting at a multiple of `align_bytes` (a power of two, at least a page).
 fn map_aligned(len_bytes: usize, align_bytes: usize) -> Result<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -282,6 +301,13 @@ fn map_aligned(len_bytes: usize, align_bytes: usize) -> Result<NonNull<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_space_is_refused_only_where_it_is_limited() {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+        assert_eq!(require_address_space(u64::MAX).is_ok(), limit.is_none());
+        require_address_space(0).unwrap();
+    }
 
     #[test]
     fn buffers_are_aligned_zeroed_and_split_and_join_without_moving() {

@@ -1,5 +1,6 @@
 //! `nofault db` in a process that may have few descriptors.
 
+use std::path::Path;
 use std::process::Command;
 
 use nofault::blocking::Db;
@@ -57,4 +58,43 @@ fn a_command_with_too_few_descriptors_names_the_limit_ends_with_a_code_of_its_ow
     }
     assert!(made > 0 && refused > 0, "{made} and {refused}");
     said(&db(folder.path(), &["get", "there", "a"]), 0);
+}
+
+/// Runs a command in a process that may have so many KiB of address space.
+fn within(kib: u64, folder: &Path, arguments: &str) -> std::process::Output {
+    let command = format!("ulimit -v {kib}; exec \"$0\" {arguments}");
+    let mut run = Command::new("sh");
+    run.args(["-c", &command, env!("CARGO_BIN_EXE_nofault")]).env_remove("RUST_BACKTRACE");
+    run.current_dir(folder).output().expect("the shell starts")
+}
+
+#[test]
+fn a_command_with_too_little_address_space_names_the_limit_ends_with_a_code_of_its_own_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    said(&db(folder.path(), &["create", "there"]), 0);
+    // Below that the program cannot be loaded.
+    let loads = |kib: &u64| within(*kib, folder.path(), "completions bash").status.success();
+    let least = (20_000..).step_by(5_000).find(loads).expect("it can be loaded");
+    let (mut made, mut refused) = (0, 0);
+    for kib in (least..).step_by(2_000) {
+        for command in ["create new", "put there a 1", "salvage there new -q", "get there a --read-only"] {
+            let output = within(kib, folder.path(), &format!("db {command}"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let new = folder.path().join("new");
+            match output.status.code() {
+                Some(0 | 1) => made += 1,
+                Some(10) => {
+                    refused += 1;
+                    assert!(stderr.contains("raise `ulimit -v` (RLIMIT_AS), now "), "{command}: {stderr}");
+                    assert!(!new.exists(), "{command} leaves it with {kib} KiB");
+                }
+                code => panic!("{command} with {kib} KiB: {code:?}, {:?}: {stderr}", output.status),
+            }
+            let _ = std::fs::remove_dir_all(new);
+        }
+        if made > 40 {
+            break;
+        }
+    }
+    assert!(refused > 20, "{refused}");
 }

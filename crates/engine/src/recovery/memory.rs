@@ -4,6 +4,8 @@
 //! pool that works, even if that is more. A database may have outgrown the setting that it was filled with, and its
 //! data must stay readable all the same.
 
+use nofault_io::aligned::require_address_space;
+
 use crate::buffer_pool::{BufferPool, LoadedTable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, Tag};
@@ -66,6 +68,19 @@ pub(super) fn refuse_small_cache(settings: &Settings) -> Result<()> {
         settings.cache_bytes
     );
     Err(Error::new(ErrorKind::InvalidCall, what))
+}
+
+/// Address space beside the cache in bytes: the stacks of the threads, the rings and the small allocations.
+const BESIDE_CACHE_BYTES: u64 = 32 << 20;
+
+/// Refuses to create or open a database that needs more address space than a limit of this process leaves: before anything is made,
+/// and before an allocation that cannot fail but by ending the process.
+///
+/// # Errors
+/// `NoResources`.
+pub(super) fn refuse_little_address_space(settings: &Settings) -> Result<()> {
+    let bytes = (settings.cache_bytes as u64).saturating_add(BESIDE_CACHE_BYTES);
+    require_address_space(bytes).map_err(|error| Error::from_io("take memory for a database", error))
 }
 
 /// Returns the cache size from which the sizes of buffers are derived when a database is opened: the setting, or the
