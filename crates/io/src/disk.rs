@@ -2,7 +2,7 @@
 //! disks.
 //!
 //! A disk is shared; a queue has one owner. Each consumer opens its own queue, because two kinds of consumer on one
-//! completion queue end up taking each other's completions. On a ring a queue *is* a ring.
+//! completion queue end up taking each other's completions.
 //!
 //! Every implementation keeps these rules (one test body in `tests/disk_contract.rs` runs over all of them):
 //! 1. Each pushed operation comes back exactly once, whole, with its buffer; in any order.
@@ -156,6 +156,10 @@ pub trait Queue: Send {
     /// A descriptor that polls readable when `reap(0)` would yield something, and now and then when it would not: for a
     /// runtime's poller. `None` where the disk has none.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Says that no poller has the descriptor of [`Queue::ready_fd`] any more. A queue that borrows it can then give it back when
+    /// nothing is in flight, and a later call returns another one. Wakes nothing, and changes nothing else.
+    fn end_watch(&mut self) {}
 }
 
 /// A queue that has ended: it refuses every operation with `Stopped`. It takes the place of a queue that is dropped, which

@@ -24,7 +24,7 @@ use self::lock::LockedFile;
 pub use self::readers::ReaderLocks;
 use crate::disk::{DirectIo, Directory, Disk, DiskNote, FileLock, FileOptions, NothingToLock, refuse_long_text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::open_regular;
+use crate::file::{DiskFile, open_regular};
 use crate::psync::PsyncDisk;
 use crate::uring::UringDisk;
 
@@ -76,9 +76,10 @@ fn no_ring(reason: Error, path: &Path) -> Result<DiskNote> {
 
 /// As [`open_disk`], for a regular file in an open folder.
 fn open_disk_in(folder: &Folder, name: &str, options: &FileOptions) -> Result<Arc<dyn Disk>> {
-    let (path, descriptor) = (folder.path_of(name)?, folder.descriptor.as_fd());
-    let pool = || PsyncDisk::open_in(descriptor, name, &path, options, POOL_THREADS);
-    let ring = || UringDisk::open_in(descriptor, name, &path, options);
+    let path = folder.path_of(name)?;
+    let open = |kind| DiskFile::open_in(kind, folder.descriptor.as_fd(), name, &path, options);
+    let pool = || PsyncDisk::open_by(&path, open, POOL_THREADS);
+    let ring = || UringDisk::open_by(&path, open);
     match folder.backend {
         Backend::Uring => Ok(Arc::new(ring()?)),
         Backend::Psync => Ok(Arc::new(pool()?)),
@@ -134,7 +135,7 @@ fn make_folder_with(path: &Path, sync: impl FnOnce(&Path) -> std::io::Result<()>
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    descriptor: File,
+    descriptor: Arc<File>,
     backend: Backend,
     direct: DirectIo,
     is_read_only: bool,
@@ -154,6 +155,7 @@ impl Folder {
             .custom_flags(libc::O_DIRECTORY)
             .open(&path)
             .map_err(|error| failed(&error))?;
+        let descriptor = Arc::new(descriptor);
         Ok(Self { path, descriptor, backend, direct: DirectIo::Prefer, is_read_only: false })
     }
 

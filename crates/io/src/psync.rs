@@ -1,21 +1,23 @@
 //! A disk by plain system calls (pread, pwrite) on a pool of threads: for systems without io_uring, and for
 //! comparison.
 //!
-//! The pool belongs to the disk. Its threads start when there is work for one more, park when there is none, and are
-//! joined when the disk and its queues are gone. Each queue has its own list of completions, so that no queue takes
-//! another's.
+//! The pool belongs to the process: the disks share its threads, and each disk bounds how many of its operations are in the kernel at
+//! a time. Threads start when there is work for one more, so no disk waits for another's; they end after a time without work, but
+//! for one, which is joined when the last disk and its queues are gone. Each queue has its own list of completions, so that no queue
+//! takes another's.
 //!
-//! Invariant: a worker owns the operation, memory included, until it hands it to the queue's list. A queue that is
-//! dropped takes back the operations that no worker has begun; the others end in a list without readers, and are
-//! freed with it.
+//! Invariants:
+//! 1. A worker owns the operation, memory included, until it hands it to the queue's list. A queue that is dropped takes back the
+//!    operations that no worker has begun; the others end in a list without readers, and are freed with it.
+//! 2. An operation waits at its disk ([`Load::waiting`]) only while as many as the disk allows are with the pool. The end of each brings
+//!    the next.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
@@ -28,17 +30,23 @@ use crate::transfer::{self, Transfer};
 
 /// Stack of a worker, in bytes: its calls are not deep.
 const STACK_BYTES: usize = 128 << 10;
+/// Time without work after which a worker ends.
+const IDLE: Duration = Duration::from_secs(1);
+
+static OF_PROCESS: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
 
 /// A file or block device, used through system calls on a pool of threads.
 #[derive(Debug)]
 pub struct PsyncDisk {
     pool: Arc<Pool>,
+    file: Arc<PoolFile>,
     info: DiskInfo,
 }
 
 impl PsyncDisk {
     /// Opens a file or block device; `threads` bounds how many operations are in the kernel at a time, over all
-    /// queues of the disk. Starts one thread; more start with the work.
+    /// queues of the disk. The threads are those of the process, shared with its other disks: one when there is nothing to do; more
+    /// start with the work.
     ///
     /// # Errors
     /// `InvalidCall` for zero threads or a path that is neither file nor device, `Unsupported` when direct I/O is
@@ -50,25 +58,23 @@ impl PsyncDisk {
         Self::of(DiskFile::open("psync", path, options)?, threads).map_err(|error| error.at(path))
     }
 
-    /// Opens a regular file in an open folder; see [`DiskFile::open_in`].
+    /// Makes a disk of a regular file of an open folder.
     ///
     /// # Errors
-    /// As [`PsyncDisk::open`].
-    pub(crate) fn open_in(
-        folder: BorrowedFd<'_>,
-        name: &str,
+    /// As [`PsyncDisk::open`], and the error of `open`.
+    pub(crate) fn open_by(
         path: &Path,
-        options: &FileOptions,
+        open: impl FnOnce(&'static str) -> Result<DiskFile>,
         threads: usize,
     ) -> Result<Self> {
-        Self::of(DiskFile::open_in("psync", folder, name, path, options)?, threads).map_err(|error| error.at(path))
+        Self::of(open("psync")?, threads).map_err(|error| error.at(path))
     }
 
     fn of(file: DiskFile, threads: usize) -> Result<Self> {
         let mut info = file.info().clone();
         info.notes.push(DiskNote::in_use(format!("system calls on up to {threads} threads")));
-        let pool = Pool::start(file, threads)?;
-        Ok(Self { pool: Arc::new(pool), info })
+        let file = Arc::new(PoolFile { file, in_pool_max: threads, load: Mutex::default() });
+        Ok(Self { pool: Pool::of_process()?, file, info })
     }
 
     /// Adds a note to the disk's description, such as the reason why threads are used.
@@ -85,24 +91,21 @@ impl Disk for PsyncDisk {
     }
 
     fn len_bytes(&self) -> Result<u64> {
-        self.pool.shared.file.len_bytes()
+        self.file.file.len_bytes()
     }
 
     fn truncate(&self, len_bytes: u64) -> Result<()> {
-        self.pool.shared.file.truncate(len_bytes)
+        self.file.file.truncate(len_bytes)
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
         if options.depth_max == 0 {
             return Err(Error::new(ErrorKind::InvalidCall, "open a queue", "a depth of zero"));
         }
-        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|error| Error::from_rustix("create an eventfd", error))?;
-        let done =
-            CompletionQueue { list: Mutex::default(), arrived: Condvar::new(), event, watched: AtomicBool::new(false) };
         Ok(Box::new(PsyncQueue {
             pool: Arc::clone(&self.pool),
-            done: Arc::new(done),
+            file: Arc::clone(&self.file),
+            done: Arc::default(),
             unsent: Vec::new(),
             in_flight: 0,
             depth_max: options.depth_max,
@@ -110,75 +113,123 @@ impl Disk for PsyncDisk {
     }
 
     fn perform(&self, op: Op) -> Result<Completion> {
-        Ok(transfer::perform(op, &self.pool.shared.file))
+        Ok(transfer::perform(op, &self.file.file))
     }
 }
 
-/// The threads of one disk; dropping it ends and joins them.
+/// The file of a disk, and its operations that wait for the pool.
+#[derive(Debug)]
+struct PoolFile {
+    file: DiskFile,
+    /// Most operations that are with the pool at a time.
+    in_pool_max: usize,
+    load: Mutex<Load>,
+}
+
+#[derive(Debug, Default)]
+struct Load {
+    in_pool: usize,
+    waiting: VecDeque<Job>,
+}
+
+impl PoolFile {
+    /// Returns the job if the pool may have it; otherwise it waits.
+    fn admit(&self, job: Job) -> Option<Job> {
+        let mut load = lock(&self.load);
+        if load.in_pool < self.in_pool_max {
+            load.in_pool += 1;
+            return Some(job);
+        }
+        load.waiting.push_back(job);
+        None
+    }
+
+    /// Notes that the pool has one job less. Returns the next, which takes its place.
+    fn next(&self) -> Option<Job> {
+        let mut load = lock(&self.load);
+        let next = load.waiting.pop_front();
+        if next.is_none() {
+            load.in_pool -= 1;
+        }
+        next
+    }
+}
+
+/// The threads of a process; dropping it ends them and waits for them.
 #[derive(Debug)]
 struct Pool {
-    shared: Arc<PoolShared>,
-    threads_max: usize,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The process that has the threads.
+    /// The process that started them: a forked child has none of them.
     process: Process,
+    shared: Arc<PoolShared>,
 }
 
 /// The part of the pool that its threads share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PoolShared {
-    file: DiskFile,
     work: Mutex<Work>,
     more: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Work {
     jobs: VecDeque<Job>,
+    threads: usize,
     idle_threads: usize,
     closed: bool,
 }
 
-/// An operation, and the list its completion goes to.
+/// An operation, its file, and the list its completion goes to.
 #[derive(Debug)]
 struct Job {
     transfer: Transfer,
+    file: Arc<PoolFile>,
     done: Arc<CompletionQueue>,
 }
 
+thread_local! {
+    /// Whether this is a thread of the pool.
+    static IS_WORKER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 impl Pool {
-    fn start(file: DiskFile, threads_max: usize) -> Result<Self> {
-        let shared = Arc::new(PoolShared { file, work: Mutex::default(), more: Condvar::new() });
-        let pool = Self { shared, threads_max, threads: Mutex::default(), process: Process::current() };
-        pool.add_thread(&mut lock(&pool.threads))?;
+    /// Returns the pool of this process, with a thread at least.
+    fn of_process() -> Result<Arc<Self>> {
+        let mut of_process = lock(&OF_PROCESS);
+        if let Some(pool) = of_process.upgrade().filter(|pool| pool.process.is_here()) {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Self { process: Process::current(), shared: Arc::default() });
+        // Kept before the thread starts, so that an error ends nothing that others use.
+        pool.add_thread()?;
+        *of_process = Arc::downgrade(&pool);
         Ok(pool)
     }
 
-    fn add_thread(&self, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    fn add_thread(&self) -> Result<()> {
+        lock(&self.shared.work).threads += 1;
         let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new()
-            .name("nofault-io".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || shared.serve())
-            .map_err(|error| Error::from_spawn("start an I/O thread", &error))?;
-        threads.push(thread);
-        Ok(())
+        let thread =
+            std::thread::Builder::new().name("nofault-io".into()).stack_size(STACK_BYTES).spawn(move || shared.serve());
+        thread.map(drop).map_err(|error| {
+            lock(&self.shared.work).threads -= 1;
+            Error::from_spawn("start an I/O thread", &error)
+        })
     }
 
-    fn send(&self, jobs: impl ExactSizeIterator<Item = Job>) {
-        let sent = jobs.len();
+    fn send(&self, jobs: impl Iterator<Item = Job>) {
+        let mut admitted: VecDeque<Job> = jobs.filter_map(|job| Arc::clone(&job.file).admit(job)).collect();
+        let sent = admitted.len();
         let mut work = lock(&self.shared.work);
-        work.jobs.extend(jobs);
+        work.jobs.append(&mut admitted);
         let (waiting, idle) = (work.jobs.len(), work.idle_threads);
         drop(work);
         for _ in 0..sent.min(idle) {
             self.shared.more.notify_one();
         }
-        let mut threads = lock(&self.threads);
-        let missing = waiting.saturating_sub(idle).min(self.threads_max - threads.len());
-        for _ in 0..missing {
-            // One thread is there since the pool was opened: where the system has no more to give, it does the work.
-            if self.add_thread(&mut threads).is_err() {
+        for _ in 0..waiting.saturating_sub(idle).min(sent) {
+            // One thread is always there: where the system has no more to give, it does the work.
+            if self.add_thread().is_err() {
                 break;
             }
         }
@@ -190,45 +241,60 @@ impl Drop for Pool {
         if !self.process.is_here() {
             return;
         }
-        lock(&self.shared.work).closed = true;
+        let mut work = lock(&self.shared.work);
+        work.closed = true;
         self.shared.more.notify_all();
-        for thread in lock(&self.threads).drain(..) {
-            // The memory of an abandoned operation may hold the last handle to this disk: then a worker ends up here,
-            // and cannot wait for itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
+        // The memory of an abandoned operation may hold the last handle of a disk: then a worker ends up here, and cannot wait for
+        // itself.
+        while work.threads > 0 && !IS_WORKER.get() {
+            work = self.shared.ended.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 impl PoolShared {
-    /// Carries out jobs until the pool ends.
+    /// Carries out jobs until the pool ends, or there has been none for a time.
     fn serve(&self) {
+        IS_WORKER.set(true);
         let mut work = lock(&self.work);
         loop {
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
+                let file = Arc::clone(&job.file);
                 // `finish` calls the kernel, and drops the caller's memory when its queue is gone. A panic in that
                 // `Drop` must not end the worker: the callers of the jobs behind it would wait for ever.
-                if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(|| self.finish(job))) {
+                if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(|| job.finish())) {
                     // The panic payload may panic again when it is dropped.
                     std::mem::forget(payload);
                 }
+                let next = file.next();
+                // Before the lock: this may be the last reference to the file.
+                drop(file);
                 work = lock(&self.work);
-            } else if work.closed {
-                return;
-            } else {
-                work.idle_threads += 1;
-                work = self.more.wait(work).unwrap_or_else(PoisonError::into_inner);
-                work.idle_threads -= 1;
+                work.jobs.extend(next);
+                continue;
+            }
+            if work.closed {
+                break;
+            }
+            work.idle_threads += 1;
+            let waited = self.more.wait_timeout(work, IDLE);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            work = guard;
+            work.idle_threads -= 1;
+            if timeout.timed_out() && work.jobs.is_empty() && work.threads > 1 {
+                break;
             }
         }
+        work.threads -= 1;
+        self.ended.notify_all();
     }
+}
 
-    fn finish(&self, job: Job) {
-        let Job { transfer, done } = job;
-        done.arrive(transfer.carry_out(&self.file));
+impl Job {
+    fn finish(self) {
+        let Self { transfer, file, done } = self;
+        done.arrive(transfer.carry_out(&file.file));
     }
 }
 
@@ -238,14 +304,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The completions of one queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CompletionQueue {
     list: Mutex<Vec<Completion>>,
     arrived: Condvar,
-    /// Readable while `list` is not empty, from the moment `watched` is set.
-    event: OwnedFd,
-    /// Set once a caller polls `event`. Until then no completion pays for the signal.
-    watched: AtomicBool,
+    /// Readable while `list` is not empty; created, under its lock, once a caller asks for it. Until then no completion pays for the
+    /// signal.
+    event: OnceLock<OwnedFd>,
 }
 
 impl CompletionQueue {
@@ -261,17 +326,17 @@ impl CompletionQueue {
 
     /// Makes the descriptor readable. The caller holds the lock of `list`, so that it cannot be emptied in between.
     fn signal(&self) {
-        if self.watched.load(Ordering::Relaxed) {
+        if let Some(event) = self.event.get() {
             // Fails only when the counter is full, and then it is readable already.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
     }
 
     /// Clears the descriptor. The caller holds the lock of `list` and is about to empty it.
     fn unsignal(&self) {
-        if self.watched.load(Ordering::Relaxed) {
+        if let Some(event) = self.event.get() {
             // Fails only when the counter is zero, and then it is not readable already.
-            let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+            let _ = rustix::io::read(event, &mut [0_u8; 8]);
         }
     }
 }
@@ -279,6 +344,7 @@ impl CompletionQueue {
 /// The queue of one consumer.
 struct PsyncQueue {
     pool: Arc<Pool>,
+    file: Arc<PoolFile>,
     done: Arc<CompletionQueue>,
     unsent: Vec<Job>,
     in_flight: usize,
@@ -291,10 +357,11 @@ impl Queue for PsyncQueue {
             let error = Error::new(ErrorKind::Busy, describe_op(&op), format!("{} in flight", self.in_flight));
             return Err(RefusedOp { op, error });
         }
-        if let Err(error) = self.pool.shared.file.accept(&op) {
+        if let Err(error) = self.file.file.accept(&op) {
             return Err(RefusedOp { op, error });
         }
-        self.unsent.push(Job { transfer: Transfer::new(op), done: Arc::clone(&self.done) });
+        let (file, done) = (Arc::clone(&self.file), Arc::clone(&self.done));
+        self.unsent.push(Job { transfer: Transfer::new(op), file, done });
         self.in_flight += 1;
         Ok(())
     }
@@ -322,7 +389,7 @@ impl Queue for PsyncQueue {
     }
 
     fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
-        into.push(transfer::perform(op, &self.pool.shared.file));
+        into.push(transfer::perform(op, &self.file.file));
         Ok(())
     }
 
@@ -331,27 +398,41 @@ impl Queue for PsyncQueue {
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        let list = lock(&self.done.list);
-        let watched_before = self.done.watched.swap(true, Ordering::Relaxed);
-        if !watched_before && !list.is_empty() {
-            self.done.signal();
+        if self.done.event.get().is_none() {
+            let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+            let list = lock(&self.done.list);
+            if self.done.event.set(event).is_ok() && !list.is_empty() {
+                self.done.signal();
+            }
         }
-        Some(self.done.event.as_fd())
+        self.done.event.get().map(AsFd::as_fd)
     }
 }
 
 impl Drop for PsyncQueue {
     fn drop(&mut self) {
-        // In a forked child a thread that does not exist may hold the lock.
+        // In a forked child a thread that does not exist may hold the locks.
         if !self.pool.process.is_here() {
             return;
         }
+        let is_ours = |job: &Job| Arc::ptr_eq(&job.done, &self.done);
+        let waiting: Vec<Job> = {
+            let mut load = lock(&self.file.load);
+            let (ours, others): (VecDeque<Job>, _) = load.waiting.drain(..).partition(is_ours);
+            load.waiting = others;
+            ours.into()
+        };
         let mut work = lock(&self.pool.shared.work);
-        let (ours, others) = work.jobs.drain(..).partition(|job| Arc::ptr_eq(&job.done, &self.done));
+        let (ours, others): (VecDeque<Job>, _) = work.jobs.drain(..).partition(is_ours);
         work.jobs = others;
         drop(work);
-        // Outside the lock: it frees the caller's memory, and that is the caller's code.
-        let ours: VecDeque<Job> = ours;
-        drop(ours);
+        // Each makes room for one of the disk's other queues.
+        let next: Vec<Job> = ours.iter().filter_map(|_| self.file.next()).collect();
+        if !next.is_empty() {
+            lock(&self.pool.shared.work).jobs.extend(next);
+            self.pool.shared.more.notify_all();
+        }
+        // Outside the locks: it frees the caller's memory, and that is the caller's code.
+        drop((waiting, ours));
     }
 }

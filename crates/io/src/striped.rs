@@ -524,6 +524,10 @@ impl Queue for StripedQueue {
         };
         self.in_flight -= self.done.len();
         into.append(&mut self.done);
+        if self.in_flight == 0 && self.ready.get().is_none() {
+            // This wait may have polled their descriptors.
+            self.children.iter_mut().for_each(|child| child.queue.end_watch());
+        }
         outcome
     }
 
@@ -533,6 +537,11 @@ impl Queue for StripedQueue {
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         self.ready.get_or_init(|| self.epoll()).as_ref().map(AsFd::as_fd)
+    }
+
+    fn end_watch(&mut self) {
+        self.ready = OnceLock::new();
+        self.children.iter_mut().for_each(|child| child.queue.end_watch());
     }
 }
 

@@ -1,4 +1,7 @@
-//! A disk through io_uring: one raw ring per queue, with file and memory registered where the kernel allows it.
+//! A disk through io_uring: raw rings, with file and memory registered where the kernel allows it.
+//!
+//! A queue that asks for nothing special shares the process's rings with other queues (`rings`, `shared_queue`). One with registered
+//! memory, for one thread, or deeper than those rings has a ring of its own.
 //!
 //! This file opens disks and decides how a ring is set up; `queue` runs operations on it. Every flag and registration
 //! that was requested and refused is named, with the kernel's reason, in the notes of disk and queue.
@@ -6,8 +9,9 @@
 //! Invariant: no code here promises the kernel anything about memory; only the queue does.
 
 mod queue;
+mod rings;
+mod shared_queue;
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +19,8 @@ use io_uring::{Builder, IoUring, opcode};
 use rustix::process::Resource;
 
 pub use self::queue::UringQueue;
+use self::rings::{Lease, Rings, SHARED_ENTRIES};
+use self::shared_queue::SharedQueue;
 use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions};
 use crate::error::{Error, ErrorKind, Result, limit};
@@ -31,6 +37,7 @@ const COMPLETION_ENTRIES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct UringDisk {
     file: Arc<DiskFile>,
+    rings: Arc<Rings>,
     /// Notes on features that were refused to its queues, each once.
     queue_notes: Mutex<Vec<DiskNote>>,
 }
@@ -94,19 +101,19 @@ impl UringDisk {
         Ok(Self::of(DiskFile::open("io_uring", path, options)?))
     }
 
-    /// Opens a regular file in an open folder; see [`DiskFile::open_in`].
+    /// Makes a disk of a regular file of an open folder.
     ///
     /// # Errors
-    /// As [`UringDisk::open`].
-    pub(crate) fn open_in(folder: BorrowedFd<'_>, name: &str, path: &Path, options: &FileOptions) -> Result<Self> {
+    /// As [`UringDisk::open`], and the error of `open`.
+    pub(crate) fn open_by(path: &Path, open: impl FnOnce(&'static str) -> Result<DiskFile>) -> Result<Self> {
         if let Some(refused) = Self::ring_refused() {
             return Err(refused.at(path));
         }
-        Ok(Self::of(DiskFile::open_in("io_uring", folder, name, path, options)?))
+        Ok(Self::of(open("io_uring")?))
     }
 
     fn of(file: DiskFile) -> Self {
-        Self { file: Arc::new(file), queue_notes: Mutex::default() }
+        Self { file: Arc::new(file), rings: Rings::of_process(), queue_notes: Mutex::default() }
     }
 
     /// Returns the reason why this process can have no ring; `None` when it can. Sets a ring up, sends a no-op through it, as
@@ -126,14 +133,19 @@ impl UringDisk {
         }
         let mut notes = Vec::new();
         let ring = build_ring(options, ring_options, &mut notes)?;
-        let queue = UringQueue::new(ring, Arc::clone(&self.file), options, ring_options, notes);
+        let queue = UringQueue::new(Lease::own(ring), Arc::clone(&self.file), options, ring_options, notes);
+        self.say(queue.notes());
+        Ok(queue)
+    }
+
+    /// Adds the notes of a queue to those of the disk.
+    fn say(&self, notes: &[DiskNote]) {
         let mut said = self.queue_notes.lock().unwrap_or_else(PoisonError::into_inner);
-        for note in queue.notes() {
+        for note in notes {
             if !said.contains(note) {
                 said.push(note.clone());
             }
         }
-        Ok(queue)
     }
 }
 
@@ -153,7 +165,12 @@ impl Disk for UringDisk {
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(self.queue_with(options, &UringOptions::default())?))
+        let QueueOptions { depth_max, single_thread, registered } = options;
+        if *single_thread || !registered.is_empty() || !(1..=SHARED_ENTRIES).contains(depth_max) {
+            return Ok(Box::new(self.queue_with(options, &UringOptions::default())?));
+        }
+        self.say(&[DiskNote::in_use("rings shared with the other files of the process")]);
+        Ok(Box::new(SharedQueue::new(Arc::clone(&self.file), Arc::clone(&self.rings), *depth_max)))
     }
 
     /// Makes a system call: for one operation with a waiting caller a ring costs as much and has no advantage.

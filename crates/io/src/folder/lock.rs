@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -43,18 +43,44 @@ enum How {
 /// A file that this process has locked; dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct LockedFile {
-    /// The open file to which the kernel ties the lock.
-    file: File,
+    /// The open file to which the kernel ties the lock. No disk shares it: what a killed process has in a ring keeps the open file, and
+    /// its lock, for a moment after the process has ended.
+    file: Arc<File>,
     how: How,
     is_for_writing: bool,
     /// The process that took the lock.
     owner: Process,
     id: (u64, u64),
-    folder: File,
+    /// The folder, while it is open: an open database needs it no more.
+    folder: Weak<File>,
     path: PathBuf,
 }
 
+/// Returns the identity of an open file on this machine, device and inode.
+fn id_of(file: &File) -> rustix::io::Result<(u64, u64)> {
+    rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Returns whether `name` stands for the file with this identity.
+fn stands_for(folder: &File, name: &str, id: (u64, u64)) -> rustix::io::Result<bool> {
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok((stat.st_dev, stat.st_ino) == id),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl LockedFile {
+    /// Returns the folder.
+    ///
+    /// # Errors
+    /// `InvalidCall` when it has been closed.
+    fn open_folder(&self, action: &'static str) -> Result<Arc<File>> {
+        self.folder.upgrade().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidCall, action, "the folder of the locked file has been closed").at(&self.path)
+        })
+    }
+
     pub(super) fn take(folder: &Folder, name: &str, signed: &str) -> Result<Self> {
         let (lock_type, range) = match folder.is_read_only {
             true => (libc::F_RDLCK, ByteRange::WHOLE),
@@ -70,7 +96,6 @@ impl LockedFile {
         lock_description: impl Fn(&File) -> rustix::io::Result<()>,
     ) -> Result<Self> {
         let path = folder.path_of(name)?;
-        let failed = |error: &std::io::Error| Error::from_io("lock", error).at(&path);
         // A folder that is only read keeps out those who write, and no others.
         let (flags, flock) = match folder.is_read_only {
             true => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
@@ -86,11 +111,10 @@ impl LockedFile {
                 }
                 Err(error) => return Err(refused(folder, signed, &path, error)),
             };
-            let stat = rustix::fs::fstat(&file).map_err(|error| Error::from_rustix("lock", error).at(&path))?;
-            let id = (stat.st_dev, stat.st_ino);
-            let is_for_writing = !folder.is_read_only;
-            let folder = folder.descriptor.try_clone().map_err(|error| failed(&error))?;
-            let lock = Self { file, how, is_for_writing, owner: Process::current(), id, folder, path: path.clone() };
+            let id = id_of(&file).map_err(|error| Error::from_rustix("lock", error).at(&path))?;
+            let (file, owner) = (Arc::new(file), Process::current());
+            let (is_for_writing, folder) = (!folder.is_read_only, Arc::downgrade(&folder.descriptor));
+            let lock = Self { file, how, is_for_writing, owner, id, folder, path: path.clone() };
             if lock.check(name).is_ok() {
                 return Ok(lock);
             }
@@ -101,9 +125,9 @@ impl LockedFile {
 
 impl FileLock for LockedFile {
     fn check(&self, name: &str) -> Result<()> {
-        match rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),
-            Ok(_) | Err(Errno::NOENT) => {
+        match stands_for(&*self.open_folder("lock")?, name, self.id) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 let detail =
                     "the file was replaced or removed meanwhile: find the process that does that, and try again";
                 Err(Error::new(ErrorKind::Busy, "lock", detail).at(&self.path))
@@ -121,7 +145,8 @@ impl FileLock for LockedFile {
         if !self.is_for_writing || self.how != How::Description {
             return Ok(None);
         }
-        let watch = WatchedFile::open(&self.file, &self.folder, record, self.path.with_file_name(record))?;
+        let folder = self.open_folder("open")?;
+        let watch = WatchedFile::open(&self.file, &*folder, record, self.path.with_file_name(record))?;
         Ok(watch.map(|watch| Arc::new(watch) as Arc<dyn ReaderWatch>))
     }
 }
@@ -340,12 +365,12 @@ mod tests {
         let (_scratch, folder) = folder();
         let held = LockedFile::take(&folder, "data", "lock").unwrap();
         drop(LockedFile {
-            file: held.file.try_clone().unwrap(),
+            file: Arc::new(held.file.try_clone().unwrap()),
             how: held.how,
             is_for_writing: true,
             owner: Process::another(),
             id: held.id,
-            folder: held.folder.try_clone().unwrap(),
+            folder: held.folder.clone(),
             path: held.path.clone(),
         });
         assert_eq!(folder.lock("data", "lock").unwrap_err().kind(), ErrorKind::Busy);

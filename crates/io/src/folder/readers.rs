@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -52,7 +53,7 @@ pub struct ReaderLocks {
     data: File,
     id: (u64, u64),
     record: Option<Record>,
-    folder: File,
+    folder: Arc<File>,
     path: PathBuf,
     /// The process that registered. A forked child has the same open files, and must not end the registrations.
     owner: Process,
@@ -72,7 +73,7 @@ impl Folder {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             opened => Some(Record::of(opened?, &record_path)?).filter(|_| stat.st_nlink == 1),
         };
-        let folder = self.descriptor.try_clone().map_err(|error| Error::from_io("register", &error).at(&path))?;
+        let folder = Arc::clone(&self.descriptor);
         Ok(ReaderLocks { data, id: (stat.st_dev, stat.st_ino), record, folder, path, owner: Process::current() })
     }
 }
@@ -180,7 +181,7 @@ impl Record {
 /// The writer's view of the readers of its file.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
-    data: File,
+    data: Arc<File>,
     record: Record,
     path: PathBuf,
 }
@@ -192,9 +193,9 @@ impl WatchedFile {
     /// # Errors
     /// `Busy` when the record is missing although readers are registered: it was removed. `InvalidCall` when it is no
     /// regular file, or the error of the system.
-    pub(super) fn open(data: &File, folder: &File, name: &str, path: PathBuf) -> Result<Option<Self>> {
+    pub(super) fn open(data: &Arc<File>, folder: &File, name: &str, path: PathBuf) -> Result<Option<Self>> {
         let open = |flags| open_regular("open", folder.as_fd(), name, &path, flags);
-        let data = data.try_clone().map_err(|error| Error::from_io("open", &error).at(&path))?;
+        let data = Arc::clone(data);
         let record = match open(OFlags::RDWR) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 for of in [ReaderUse::Content, ReaderUse::Log] {

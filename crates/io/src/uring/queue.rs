@@ -16,12 +16,13 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd};
-use io_uring::{IoUring, opcode};
 use rustix::event::EventfdFlags;
 
 use super::UringOptions;
+use super::rings::Lease;
 use crate::aligned::Region;
 use crate::completion::{Completion, Op};
 use crate::disk::{DiskNote, Queue, QueueOptions, REFUSALS_MAX, REFUSED_PAUSE, RefusedOp, describe_op};
@@ -42,7 +43,7 @@ const ENTER_GETEVENTS: u32 = 1;
 /// The queue of one ring.
 pub struct UringQueue {
     /// Dropped by hand: not in a forked child, which has the descriptor of the ring, and not its memory.
-    ring: ManuallyDrop<IoUring>,
+    ring: ManuallyDrop<Lease>,
     /// The process that has the ring.
     process: Process,
     file: Arc<DiskFile>,
@@ -76,7 +77,7 @@ struct RegisteredRange {
 
 impl UringQueue {
     pub(super) fn new(
-        ring: IoUring,
+        ring: Lease,
         file: Arc<DiskFile>,
         options: &QueueOptions,
         ring_options: &UringOptions,
@@ -432,6 +433,9 @@ impl UringQueue {
     /// that a device has begun cannot be cancelled: this takes as long as the device does.
     fn end(&mut self) {
         self.backlog.clear();
+        if self.held == 0 {
+            self.ring.keep();
+        }
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(NO_SLOT);
         let (mut cancel_unsent, mut refusals) = (true, 0);
         while self.held > 0 {
