@@ -1,11 +1,14 @@
-//! Starts the database's own threads, and tells code whether it runs on one of them.
+//! Runs the background work of databases, and tells code whether it runs on a thread of a database.
 //!
+//! The databases of a process share the threads of this work (`runtime`); a mapped store has a thread of its own ([`start`]).
 //! These threads call wakers, which are foreign code. A waker that holds the last reference to its task drops everything
-//! the task owns, perhaps the last handle of the database; and closing a database waits for its threads. A background
+//! the task owns, perhaps the last handle of the database; and closing a database waits for its work. A background
 //! thread must therefore not do that waiting itself (`db::open`).
 //!
-//! Operations wait for what these threads do. So each thread is started with a function that ends those waits when the
-//! thread panics.
+//! Operations wait for what is done there. So all work is started with a function that ends those waits when it panics.
+
+mod runtime;
+mod work;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::runtime::Kind;
+pub(crate) use self::work::{BackgroundWork, Next};
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Context;
 use crate::sync::notifier::Notifier;
@@ -34,13 +39,12 @@ pub(crate) fn start(
 ) -> Result<JoinHandle<()>> {
     let context = Context::current();
     let marked = move || {
-        IS_BACKGROUND.set(true);
+        mark();
         let _span = context.enter();
         if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
             // The payload may panic again when it is dropped. Its message has been printed.
             std::mem::forget(payload);
-            let what = format!("the thread {name} has panicked; its message is among the errors of the process");
-            in_panic(&Error::new(ErrorKind::Bug, what));
+            in_panic(&panicked(name));
         }
     };
     Builder::new().name(name.into()).spawn(marked).map_err(|error| Error::from_spawn(&error))
@@ -70,68 +74,20 @@ impl PanicWatch {
     }
 }
 
-/// A background thread that sleeps until its notifier is notified. Dropping the handle tells it to end and waits for it.
-pub(crate) struct NotifiedThread {
-    signal: Signal,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// The thread's side of a [`NotifiedThread`]: notifications, and whether it is to end.
+/// The work's side of [`BackgroundWork`]: notifications, and whether it is to end.
 #[derive(Clone)]
 pub(crate) struct Signal {
     notifier: Arc<Notifier>,
     stop: Arc<AtomicBool>,
 }
 
-impl NotifiedThread {
-    /// Starts a thread that listens to `notifier`. Its work must end soon after [`Signal::is_stopped`] has become true.
-    /// `in_panic` is called as by [`start`].
-    ///
-    /// # Errors
-    /// `NoResources` when the system has no threads left.
-    pub(crate) fn start(
-        name: &'static str,
-        notifier: Arc<Notifier>,
-        in_panic: impl FnOnce(&Error) + Send + 'static,
-        work: impl FnOnce(Signal) + Send + 'static,
-    ) -> Result<Self> {
-        notifier.set_listening(true);
-        let signal = Signal { notifier, stop: Arc::default() };
-        let of_thread = signal.clone();
-        let thread = start(name, in_panic, move || work(of_thread))?;
-        Ok(Self { signal, thread: Some(thread) })
-    }
-
-    /// Wakes the thread.
-    pub(crate) fn notify(&self) {
-        self.signal.notifier.notify();
-    }
-}
-
-impl Drop for NotifiedThread {
-    fn drop(&mut self) {
-        self.signal.stop.store(true, Ordering::SeqCst);
-        self.signal.notifier.notify();
-        self.signal.notifier.set_listening(false);
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Signal {
-    /// Returns whether the thread is to end.
+    /// Returns whether the work is to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Waits for a notification, for at most `most`.
-    pub(crate) fn wait(&self, most: Option<Duration>) {
-        self.notifier.wait(None, most);
-    }
-
-    /// Sleeps for a time, or until the thread is to end; other notifications do not shorten it.
+    /// Sleeps for a time, or until the work is to end; other notifications do not shorten it. Keeps the thread.
     pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_stopped() {
@@ -139,9 +95,20 @@ impl Signal {
             if left.is_zero() {
                 return;
             }
-            self.wait(Some(left));
+            self.notifier.wait(None, Some(left));
         }
     }
+}
+
+/// Marks the current thread as a background thread of databases.
+fn mark() {
+    IS_BACKGROUND.set(true);
+}
+
+/// Makes the error for those who wait for work that has panicked.
+fn panicked(thread: &str) -> Error {
+    let what = format!("the thread {thread} has panicked; its message is among the errors of the process");
+    Error::new(ErrorKind::Bug, what)
 }
 
 /// Returns whether the current thread is a background thread of any database.
@@ -171,5 +138,80 @@ mod tests {
             assert_eq!(reports.len(), usize::from(panics));
             assert!(reports.iter().all(|(kind, what)| *kind == ErrorKind::Bug && what.contains("nofault-test")));
         }
+    }
+
+    fn start_work(
+        pause: Option<Duration>,
+        in_panic: impl FnOnce(&Error) + Send + 'static,
+        round: impl FnMut(&Signal, bool) -> Next + Send + 'static,
+    ) -> BackgroundWork {
+        let notifier = Arc::<Notifier>::default();
+        BackgroundWork::start(Kind::Freeing, notifier, Next::Wait(pause), in_panic, round).unwrap()
+    }
+
+    #[test]
+    fn work_has_a_round_for_each_notification_and_each_end_of_a_pause_and_is_dropped_with_its_handle() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let pauses = [Some(Duration::from_millis(1)), Some(Duration::from_millis(60)), None];
+        let mut rounds = 0;
+        let work = start_work(
+            None,
+            |_| {},
+            move |_, notified| {
+                tell.send((is_here(), notified)).unwrap();
+                rounds += 1;
+                Next::Wait(pauses[(rounds - 1) % 3])
+            },
+        );
+        for _ in 0..20 {
+            work.notify();
+            // The round of the notification, and those after the two pauses; then it rests.
+            assert_eq!([(); 3].map(|()| told.recv().unwrap()), [(true, true), (true, false), (true, false)]);
+        }
+        drop(work);
+        assert!(told.recv().is_err(), "the rounds are dropped with the handle");
+    }
+
+    #[test]
+    fn rounds_that_block_hold_up_no_other_work_of_their_kind() {
+        let everyone = Arc::new(std::sync::Barrier::new(9));
+        let start = |_| {
+            let everyone = Arc::clone(&everyone);
+            start_work(
+                None,
+                |_| {},
+                move |_, _| {
+                    everyone.wait();
+                    Next::Wait(None)
+                },
+            )
+        };
+        let works: Vec<_> = (0..8).map(start).collect();
+        works.iter().for_each(BackgroundWork::notify);
+        // Only when all of them are in a round does this, and do they, go on.
+        everyone.wait();
+    }
+
+    #[test]
+    fn a_panic_of_a_round_is_reported_once_and_the_thread_does_other_work() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let in_panic = move |error: &Error| tell.send((error.kind(), error.to_string())).unwrap();
+        let fails = start_work(None, in_panic, |_, _| panic!("a fault that this test plants"));
+        fails.notify();
+        let (kind, what) = told.recv().unwrap();
+        assert!(kind == ErrorKind::Bug && what.contains(Kind::Freeing.name()), "{what}");
+        let (tell_more, told_more) = std::sync::mpsc::channel();
+        let works = start_work(
+            Some(Duration::ZERO),
+            |_| {},
+            move |_, _| {
+                tell_more.send(()).unwrap();
+                Next::Wait(None)
+            },
+        );
+        told_more.recv().unwrap();
+        fails.notify();
+        drop((fails, works));
+        assert!(told.recv().is_err(), "there was one report");
     }
 }

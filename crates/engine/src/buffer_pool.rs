@@ -93,8 +93,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nofault_io::disk::{Disk, QueueOptions};
 
-pub(crate) use self::background::BackgroundThreads;
 use self::background::BackgroundWriter;
+pub(crate) use self::background::PoolWork;
 pub(crate) use self::block_map::BlockMap;
 use self::evict::Evictor;
 use self::frames::{Frame, Frames};
@@ -306,8 +306,8 @@ impl BufferPool {
     pub(crate) fn start_background_threads(
         &self,
         in_panic: impl Fn(&Error) + Clone + Send + 'static,
-    ) -> Result<BackgroundThreads> {
-        BackgroundThreads::start(&self.background, in_panic)
+    ) -> Result<PoolWork> {
+        PoolWork::start(&self.background, in_panic)
     }
 
     /// Ends the pool of a database that is closed: every page that is looked up, and every wait, fails with this error, and

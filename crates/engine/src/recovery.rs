@@ -295,7 +295,7 @@ pub(crate) fn open(
     let mut options = pool_options(settings, &superblock);
     options.spent_bytes = memory::spent_bytes(cache_bytes);
     // Of many processes that read, each has the memory that it uses, and not that of its whole cache.
-    options.registers_frames = !purpose.is_read_only();
+    options.registers_frames = !purpose.is_read_only() && memory::may_register(cache_bytes);
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
     let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
     let options = log_options(settings, superblock.file_id, superblock.segment_bytes);
@@ -398,7 +398,7 @@ fn pool_options(settings: &Settings, superblock: &Superblock) -> PoolOptions {
         snapshot_bytes_max,
         reads_in_flight_max: settings.reads_in_flight_max,
         scan_bytes_min: SCAN_BYTES_MIN,
-        registers_frames: true,
+        registers_frames: false,
         evicts_table: settings.evicts_table(),
         tier: settings.tier(),
         clock: settings.clock.clone(),

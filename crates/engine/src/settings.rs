@@ -70,6 +70,16 @@ pub struct Settings {
     /// Whether background threads may be started. Without them the callers that wait do all work on their own threads:
     /// that suffices for the blocking calls and makes tests repeatable. The async calls need the threads. Dropping the
     /// last handle then writes the log, so that deferred commits are durable, and makes no checkpoint.
+    ///
+    /// All databases of a process share these threads: at rest one for each of six kinds of work (log, checkpoints, pages, reads,
+    /// dropped tables, compaction) and a clock, however many databases are open. More start while there is more to do: up to three
+    /// for the log and two for most other kinds; one for each database whose tasks wait for reads at the moment; and another
+    /// whenever no work of a kind has ended for 100 ms (50 ms for the log) while more waits. So a database waits that long, and no longer,
+    /// where the threads of its work are all held up by the disks of others. Threads without work end after a second, the last with the
+    /// last database.
+    ///
+    /// At rest a database has six descriptors, and a seventh for a ring if its cache has 16 MiB or more; two more while its tasks wait
+    /// for reads. The process keeps up to four rings for all.
     pub background_threads: bool,
     /// Whether the database gives space of the data file back by itself.
     pub compaction: CompactionMode,

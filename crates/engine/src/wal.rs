@@ -133,7 +133,7 @@ struct LogCore {
     /// The log's file, if it can be truncated.
     file: Option<Arc<dyn Disk>>,
     /// Notifies the WAL writer.
-    notifier: Notifier,
+    notifier: Arc<Notifier>,
     hooks: Hooks,
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
     /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
@@ -308,12 +308,12 @@ impl Log {
             writer: Mutex::new(writer),
             grower: Mutex::new(grower),
             file,
-            notifier: Notifier::new()?,
+            notifier: Arc::default(),
             hooks: Hooks::default(),
             durable: AtomicU64::new(0),
             file_bytes,
             usual_bytes: AtomicU64::new(u64::MAX),
-            pressure: Arc::new(Notifier::new()?),
+            pressure: Arc::default(),
             tail_waits: AtomicBool::new(false),
             counts: Counts::default(),
         })))

@@ -1,19 +1,17 @@
-//! The optional background threads of a pool: the background writer writes dirty pages and keeps frames free where a search for
+//! The optional background work of a pool: the background writer writes dirty pages and keeps frames free where a search for
 //! clean frames finds too few; the completion thread takes completions of reads for executors and for long range scans. Without
 //! them blocking waiters do both themselves, as in deterministic tests.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::evict::Evictor;
 use super::page_table::CheckpointPlace;
-use super::reads::Reads;
+use super::reads::{ReadWatch, Reads};
 use super::versions::{NEWEST, Versions};
 use super::write::Writer;
 use super::writer_signal::{PAUSE_MAX, WriterSignal};
-use crate::background;
+use crate::background::{BackgroundWork, Kind, Next};
 use crate::error::{Error, Result};
 use crate::format::PageId;
 
@@ -130,34 +128,25 @@ impl BackgroundWriter {
     }
 }
 
-/// The background threads of a pool; dropping this ends them.
-pub(crate) struct BackgroundThreads {
-    reads: Weak<Reads>,
-    signal: Arc<WriterSignal>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+/// The background work of a pool; dropping this ends it.
+pub(crate) struct PoolWork {
+    /// The right order for the end: the other may wait for frames that this frees.
+    _reads: BackgroundWork,
+    _writer: BackgroundWork,
 }
 
-impl BackgroundThreads {
-    /// Starts the background threads of a pool. They keep the pool alive only during a round. When one of them panics, all
+impl PoolWork {
+    /// Starts the background work of a pool. It keeps the pool alive only during a round. When a round panics, all
     /// waits of the pool fail from then on, and `in_panic` is called.
     ///
     /// # Errors
-    /// `NoResources` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads left.
     pub(super) fn start(
         writer: &Arc<BackgroundWriter>,
         in_panic: impl Fn(&Error) + Clone + Send + 'static,
     ) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (reads, signal) = (Arc::downgrade(&writer.reads), Arc::clone(&writer.signal));
-        let (writer_again, reads_again) = (Arc::downgrade(writer), Weak::clone(&reads));
-        let (stop_writer, stop_completions) = (Arc::clone(&stop), Arc::clone(&stop));
-        signal.set_running(true);
-        writer.reads.demand().set_listening(true);
-        let mut threads = Self { reads, signal, stop, threads: Vec::new() };
-        let write = move || run_writer(&writer_again, &stop_writer);
-        let complete = move || run_completions(&reads_again, &stop_completions);
-        let waiting = Weak::clone(&threads.reads);
+        let reads = Arc::downgrade(&writer.reads);
+        let waiting = Weak::clone(&reads);
         let fail = move |error: &Error| {
             // First of all, so that what the pool's waiters do next finds it.
             in_panic(error);
@@ -165,43 +154,46 @@ impl BackgroundThreads {
                 reads.failure().fail(error);
             }
         };
-        threads.threads.push(background::start("nofault-writer", fail.clone(), write)?);
-        threads.threads.push(background::start("nofault-reads", fail, complete)?);
-        Ok(threads)
+        let (notifier, weak) = (Arc::clone(writer.signal.notifier()), Arc::downgrade(writer));
+        let write = move |_: &_, notified| write_round(&weak, notified);
+        let writing = BackgroundWork::start(Kind::Pages, notifier, Next::Again, fail.clone(), write)?;
+        let (notifier, mut watch) = (Arc::clone(writer.reads.demand().notifier()), None);
+        let complete = move |_: &_, notified| reads_round(&reads, &mut watch, notified);
+        let reading = BackgroundWork::start(Kind::Reads, notifier, Next::Wait(None), fail, complete)?;
+        Ok(Self { _reads: reading, _writer: writing })
     }
 }
 
-impl Drop for BackgroundThreads {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.signal.wake();
-        if let Some(reads) = self.reads.upgrade() {
-            reads.demand().wake();
-            reads.demand().set_listening(false);
-        }
-        self.signal.set_running(false);
-        for thread in self.threads.drain(..) {
-            // A panic there has been printed already.
-            let _ = thread.join();
-        }
+fn write_round(writer: &Weak<BackgroundWriter>, notified: bool) -> Next {
+    let Some(writer) = writer.upgrade() else { return Next::End };
+    if notified {
+        writer.signal.note_woken();
+    }
+    match writer.round(Instant::now()) {
+        Duration::ZERO => Next::Again,
+        pause => Next::Wait(Some(pause)),
     }
 }
 
-fn run_writer(writer: &Weak<BackgroundWriter>, stop: &AtomicBool) {
-    while !stop.load(Ordering::SeqCst) {
-        let Some(writer) = writer.upgrade() else { return };
-        let pause = writer.round(Instant::now());
-        if pause > Duration::ZERO {
-            writer.signal.wait(pause);
+/// Takes completions for others, while they want that, and looks whether executors take them. `watch` is the watch over the read queue meanwhile.
+fn reads_round(reads: &Weak<Reads>, watch: &mut Option<ReadWatch>, notified: bool) -> Next {
+    let Some(reads) = reads.upgrade() else { return Next::End };
+    let demand = reads.demand();
+    if !demand.is_wanted() {
+        let Some(until_next) = demand.looks_every() else {
+            // The queue may rest as well.
+            *watch = None;
+            return Next::Wait(None);
+        };
+        let watch = watch.get_or_insert_with(|| reads.watch());
+        demand.look_at_executors(Instant::now(), watch.ready_fd());
+        if !demand.is_wanted() {
+            return Next::Wait(Some(until_next));
         }
+    } else if !notified {
+        demand.wait(watch.get_or_insert_with(|| reads.watch()));
     }
-}
-
-fn run_completions(reads: &Weak<Reads>, stop: &AtomicBool) {
-    while !stop.load(Ordering::SeqCst) {
-        let Some(reads) = reads.upgrade() else { return };
-        if reads.demand().wait() && !stop.load(Ordering::SeqCst) {
-            reads.take_for_others();
-        }
-    }
+    // A notification may come from a scan that has just begun and requested its first reads.
+    reads.take_for_others();
+    Next::Again
 }

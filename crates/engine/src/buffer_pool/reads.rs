@@ -22,6 +22,7 @@
 //! | `in_flight` | groups reads into operations, and holds them until they complete |
 //! | `staged` | reads that wait for a thread that sends them |
 //! | `scheduler` | the queue and its next holder, and the counts of all reads |
+//! | `read_watch` | keeps the queue's descriptor for those who poll it |
 //! | `completion_demand` | decides which thread takes completions |
 //! | `failure` | ends all waits after a panic |
 //! | `installer` | checks completed reads, installs their pages, wakes the waiters |
@@ -40,6 +41,7 @@ mod executor;
 mod failure;
 mod in_flight;
 mod installer;
+mod read_watch;
 mod restorer;
 mod scan_memory;
 mod scan_run;
@@ -49,13 +51,11 @@ mod staged;
 mod standstill;
 mod state;
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nofault_io::disk::{Disk, QueueOptions};
-use nofault_io::error::Error as IoError;
 
 use self::completion_demand::CompletionDemand;
 pub(super) use self::completion_demand::ServedScan;
@@ -65,6 +65,7 @@ pub(crate) use self::executor::ReadCompletions;
 use self::failure::Failure;
 use self::in_flight::ReadQueue;
 use self::installer::Installer;
+pub(super) use self::read_watch::ReadWatch;
 use self::restorer::Restorer;
 pub(crate) use self::scan_memory::SCAN_BYTES_MIN;
 use self::scan_memory::{ScanBytes, ScanMemory};
@@ -143,7 +144,7 @@ impl Reads {
     /// Opens a queue of `disk`.
     ///
     /// # Errors
-    /// `NoSpace` without memory or descriptors, or the disk's error when it opens the queue.
+    /// `NoSpace` without memory, or the disk's error when it opens the queue.
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
         options: &PoolOptions,
@@ -160,15 +161,11 @@ impl Reads {
         }
         let options = QueueOptions { registered, depth_max: at_device_max, ..QueueOptions::default() };
         let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
-        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
-        let no_descriptor =
-            |error| Error::from_io("open a queue", IoError::from_io("duplicate its descriptor", &error));
-        let ready_fd = queue.ready_fd().map(own).transpose().map_err(no_descriptor)?;
         let run_blocks_max =
             (frames.count() / READ_AHEAD_SHARE).clamp(1, (READ_AHEAD_BYTES_MAX / frames.page_bytes()).max(1)) as u64;
         let scheduler =
             Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch), run_blocks_max), at_device_max));
-        let demand = Arc::new(CompletionDemand::new(ready_fd)?);
+        let demand = Arc::new(CompletionDemand::default());
         let installer = Arc::new(Installer::new(versions, evictor, &scheduler));
         let restorer = Arc::new(Restorer::new((versions, evictor), (&scheduler, &installer)));
         let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
@@ -487,7 +484,12 @@ impl Reads {
 
     /// Hands the completions of reads to an executor; `None` when the queue has no descriptor.
     pub(super) fn completions(&self) -> Option<ReadCompletions> {
-        ReadCompletions::new(&self.demand, &self.dispatcher)
+        ReadCompletions::new(&self.demand, &self.dispatcher, self.watch())
+    }
+
+    /// Begins a watch over the read queue, for the completion thread or an executor.
+    pub(super) fn watch(&self) -> ReadWatch {
+        ReadWatch::begin(&self.scheduler)
     }
 
     /// Returns the counts of the completion thread's users.

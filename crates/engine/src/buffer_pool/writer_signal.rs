@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::format::PageId;
+use crate::sync::notifier::Notifier;
 
 /// Most pages that are written early at a time: enough that the device is seldom idle between two batches.
 const SOON_BATCH_MAX: usize = 4096;
@@ -19,9 +20,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// The state that the background writer shares with the threads that wake it.
 #[derive(Debug)]
 pub(super) struct WriterSignal {
-    work: Mutex<bool>,
-    changed: Condvar,
-    running: AtomicBool,
+    notifier: Arc<Notifier>,
     /// True while reads wait for frames and the background writer has been woken for this already.
     starving: AtomicBool,
     /// Number of consecutive rounds of the background writer that freed nothing.
@@ -32,24 +31,27 @@ pub(super) struct WriterSignal {
 
 impl WriterSignal {
     pub(super) fn new() -> Self {
-        let (running, starving) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (work, changed) = (Mutex::new(false), Condvar::new());
-        Self { work, changed, running, starving, rounds_in_vain: AtomicU32::new(0), soon: Mutex::default() }
+        let (notifier, starving) = (Arc::default(), AtomicBool::new(false));
+        Self { notifier, starving, rounds_in_vain: AtomicU32::new(0), soon: Mutex::default() }
     }
 
-    pub(super) fn set_running(&self, running: bool) {
-        self.running.store(running, Ordering::Relaxed);
+    /// Returns the notifier by which the background writer is woken.
+    pub(super) fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
     }
 
+    /// Returns whether there is a background writer.
     pub(super) fn is_running(&self) -> bool {
-        self.running.load(Ordering::Relaxed)
+        self.notifier.has_listener()
     }
 
     pub(super) fn wake(&self) {
-        if self.is_running() {
-            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            self.changed.notify_one();
-        }
+        self.notifier.notify();
+    }
+
+    /// Notes that the background writer was woken: its next pause after a round in vain is a short one.
+    pub(super) fn note_woken(&self) {
+        self.rounds_in_vain.store(0, Ordering::Relaxed);
     }
 
     /// Notes that reads wait for frames. Wakes the background writer unless it has been woken for this already.
@@ -116,17 +118,6 @@ impl WriterSignal {
     /// Returns whether the background writer was woken and has not begun its next round.
     #[cfg(test)]
     pub(super) fn is_woken(&self) -> bool {
-        *self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts the background writer to sleep until it is woken, for at most `most`. A call of [`WriterSignal::wake`]
-    /// since the last sleep counts.
-    pub(super) fn wait(&self, most: Duration) {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = |work: &mut bool| !*work;
-        let (mut work, _) = self.changed.wait_timeout_while(work, most, idle).unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut *work) {
-            self.rounds_in_vain.store(0, Ordering::Relaxed);
-        }
+        self.notifier.is_notified()
     }
 }

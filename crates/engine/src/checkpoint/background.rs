@@ -1,10 +1,10 @@
-//! The thread that makes checkpoints when they are due, and keeps the log short.
+//! Makes checkpoints when they are due, and keeps the log short.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Checkpointer;
-use crate::background::{NotifiedThread, Signal};
+use crate::background::{BackgroundWork, Kind, Next, Signal};
 use crate::error::Result;
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
@@ -19,13 +19,13 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A thread that makes checkpoints when they are due; it ends when this is dropped.
+/// Makes checkpoints when they are due; this ends when it is dropped.
 pub(crate) struct Background {
-    _thread: NotifiedThread,
+    _work: BackgroundWork,
 }
 
 impl Background {
-    /// Starts the thread.
+    /// Starts the work.
     ///
     /// # Errors
     /// `NoResources` when the system has no threads left.
@@ -33,33 +33,39 @@ impl Background {
         let notifier = checkpointer.log.pressure();
         // Commits that wait for a checkpoint to free log space would wait for ever.
         let in_panic = checkpointer.log.poison_in_panic();
-        let thread =
-            NotifiedThread::start("nofault-ckpt", notifier, in_panic, move |signal| run(&checkpointer, &signal))?;
-        Ok(Self { _thread: thread })
+        let idle = IdleTime::new(checkpointer.pool.visible());
+        let mut rounds = Rounds { checkpointer, pause: PAUSE, idle, saved: None };
+        let round = move |signal: &Signal, _| rounds.round(signal);
+        let work = BackgroundWork::start(Kind::Checkpoints, notifier, Next::Wait(Some(PAUSE)), in_panic, round)?;
+        Ok(Self { _work: work })
     }
 }
 
-fn run(checkpointer: &Checkpointer, signal: &Signal) {
-    let mut pause = PAUSE;
-    let mut idle = IdleTime::new(checkpointer.pool.visible());
-    // The visible commit of the checkpoint that was made because the database was idle. There is one at most for each: a
-    // large commit under way has records in the log that no checkpoint can take over.
-    let mut saved = None;
-    while !signal.is_stopped() {
-        let is_near = checkpointer.deferred_share() >= NEAR_SHARE;
-        signal.wait(Some(if is_near { pause.min(SHORT_PAUSE) } else { pause }));
+/// The state of the work between its rounds.
+struct Rounds {
+    checkpointer: Arc<Checkpointer>,
+    pause: Duration,
+    idle: IdleTime,
+    /// The visible commit of the checkpoint that was made because the database was idle. There is one at most for each: a
+    /// large commit under way has records in the log that no checkpoint can take over.
+    saved: Option<CommitSeq>,
+}
+
+impl Rounds {
+    fn round(&mut self, signal: &Signal) -> Next {
+        let checkpointer = &*self.checkpointer;
         let visible = checkpointer.pool.visible();
-        let is_idle = idle.is_over(visible);
-        let is_first = is_idle && saved != Some(visible);
+        let is_idle = self.idle.is_over(visible);
+        let is_first = is_idle && self.saved != Some(visible);
         let is_due = checkpointer.is_due() || (is_first && checkpointer.log.has_records());
-        if !signal.is_stopped() && is_due {
+        if is_due {
             let begun = checkpointer.log.checkpoint_begins();
             let outcome = checkpointer.checkpoint_beside_commits(|| signal.is_stopped());
-            pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
+            self.pause = if outcome.is_err() { PAUSE_AFTER_FAILURE } else { PAUSE };
             match outcome {
                 Ok(_) => {
                     checkpointer.log.checkpoint_made(begun);
-                    saved = is_idle.then_some(visible).or(saved);
+                    self.saved = is_idle.then_some(visible).or(self.saved);
                 }
                 Err(error) => {
                     // The commits that wait for log space receive the error and decide. An immediate retry would only
@@ -76,6 +82,8 @@ fn run(checkpointer: &Checkpointer, signal: &Signal) {
         } else {
             checkpointer.shrink_log();
         }
+        let is_near = checkpointer.deferred_share() >= NEAR_SHARE;
+        Next::Wait(Some(if is_near { self.pause.min(SHORT_PAUSE) } else { self.pause }))
     }
 }
 

@@ -18,7 +18,7 @@ use super::expiry_removal::ExpiryRemover;
 use super::order::{Compaction, TableOrder, TablePart};
 use super::sparse_leaves::{MergePlace, SparseLeaves};
 use super::table_counts::TableCounts;
-use crate::background::{NotifiedThread, Signal};
+use crate::background::{BackgroundWork, Kind, Next, Signal};
 use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
 use crate::checkpoint::{Checkpointer, IdleTime};
@@ -67,12 +67,12 @@ const REST_BEHIND: u32 = 1;
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// The handle of the thread, which ends when this is dropped.
-pub(super) struct CompactionThread {
-    _thread: NotifiedThread,
+/// The handle of the work, which ends when this is dropped.
+pub(super) struct BackgroundCompaction {
+    _work: BackgroundWork,
 }
 
-/// The parts of the database on which the thread works.
+/// The parts of the database on which it works.
 pub(super) struct CompactionParts {
     pub(super) pool: BufferPool,
     pub(super) shrinker: Arc<Shrinker>,
@@ -88,21 +88,22 @@ pub(super) struct CompactionParts {
     pub(super) expiry: Arc<ExpiryRemover>,
 }
 
-impl CompactionThread {
-    /// Starts the thread. `in_panic` is called when it panics.
+impl BackgroundCompaction {
+    /// Starts the work. `in_panic` is called when it panics.
     ///
     /// # Errors
-    /// `NoResources` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads left.
     pub(super) fn start(parts: CompactionParts, in_panic: impl FnOnce(&Error) + Send + 'static) -> Result<Self> {
-        let notifier = Arc::new(Notifier::new()?);
+        let notifier = Arc::<Notifier>::default();
         parts.shrinker.notify_after_checkpoints(Arc::clone(&notifier));
-        let work = move |signal| CompactionWork::new(parts, signal).run();
-        let thread = NotifiedThread::start("nofault-compact", notifier, in_panic, work)?;
-        Ok(Self { _thread: thread })
+        let mut work = CompactionWork::new(parts);
+        let round = move |signal: &Signal, _| work.round(signal);
+        let work = BackgroundWork::start(Kind::Compaction, notifier, Next::Wait(Some(LOOK)), in_panic, round)?;
+        Ok(Self { _work: work })
     }
 }
 
-/// The loop of the thread.
+/// The state of the work between its rounds.
 struct CompactionWork {
     parts: CompactionParts,
     pacer: Pacer,
@@ -151,11 +152,11 @@ impl Pause {
 }
 
 impl CompactionWork {
-    fn new(parts: CompactionParts, signal: Signal) -> Self {
+    fn new(parts: CompactionParts) -> Self {
         let waits = Activity::of(&parts.pool).waits;
         Self {
             idle: IdleTime::new(parts.pool.visible()),
-            pacer: Pacer { signal, pool: parts.pool.clone(), waits, slowdown: 1 },
+            pacer: Pacer { signal: None, pool: parts.pool.clone(), waits, slowdown: 1 },
             parts,
             was_idle: false,
             expiry_rest: REST,
@@ -168,25 +169,24 @@ impl CompactionWork {
         }
     }
 
-    fn run(&mut self) {
-        while !self.pacer.signal.is_stopped() {
-            let is_behind = self.expiry_rest < REST;
-            self.pacer.signal.wait(Some(if is_behind { Duration::ZERO } else { LOOK }));
-            let is_idle = self.idle.is_over(self.parts.pool.visible());
-            if is_idle && !self.was_idle {
-                // The use of the database may have kept the last passes from a gain.
-                (self.shrinking, self.packing) = (Pause::none(), Pause::none());
-            }
-            self.train();
-            self.expire();
-            self.merge(is_idle);
-            self.repack(is_idle);
-            self.order();
-            if self.is_shrinking_due(is_idle) && !self.pacer.signal.is_stopped() {
-                self.shrink(is_idle);
-            }
-            self.was_idle = is_idle;
+    fn round(&mut self, signal: &Signal) -> Next {
+        self.pacer.signal = Some(signal.clone());
+        let is_idle = self.idle.is_over(self.parts.pool.visible());
+        if is_idle && !self.was_idle {
+            // The use of the database may have kept the last passes from a gain.
+            (self.shrinking, self.packing) = (Pause::none(), Pause::none());
         }
+        self.train();
+        self.expire();
+        self.merge(is_idle);
+        self.repack(is_idle);
+        self.order();
+        if self.is_shrinking_due(is_idle) && !self.pacer.is_stopped() {
+            self.shrink(is_idle);
+        }
+        self.was_idle = is_idle;
+        let is_behind = self.expiry_rest < REST;
+        if is_behind { Next::Again } else { Next::Wait(Some(LOOK)) }
     }
 
     /// Trains dictionaries for compressed tables that need one. Errors are those of commits, which report them.
@@ -200,7 +200,7 @@ impl CompactionWork {
     /// Removes entries that have expired. Errors are those of reading and of commits, which report them.
     fn expire(&mut self) {
         let began = Instant::now();
-        while began.elapsed() < EXPIRE_TIME_MAX && !self.pacer.signal.is_stopped() {
+        while began.elapsed() < EXPIRE_TIME_MAX && !self.pacer.is_stopped() {
             let step_began = Instant::now();
             self.idle.is_over(self.parts.pool.visible());
             let step = self.parts.expiry.step();
@@ -240,7 +240,7 @@ impl CompactionWork {
     fn merge_table(&mut self, tree: Tree) {
         let mut start = Some(MergePlace::default());
         while let Some(from) = start
-            && !self.pacer.signal.is_stopped()
+            && !self.pacer.is_stopped()
         {
             let began = Instant::now();
             // Commits before this step count as use of the database, those during it do not: most are the step's own.
@@ -257,12 +257,12 @@ impl CompactionWork {
         let Self { parts, pacer, .. } = self;
         let is_due = self.packing.is_over() && parts.repacker.is_due(&parts.pool, is_idle);
         // Blocks that pages in memory have left are free after a checkpoint.
-        if !is_due || pacer.signal.is_stopped() || (is_idle && parts.checkpointer.checkpoint().is_err()) {
+        if !is_due || pacer.is_stopped() || (is_idle && parts.checkpointer.checkpoint().is_err()) {
             return;
         }
         let mut rest = |took: Duration, _: u64| {
             pacer.rest(took);
-            !pacer.signal.is_stopped()
+            !pacer.is_stopped()
         };
         let at = (&parts.pool, &*parts.checkpointer);
         let ending = parts.repacker.repack(at, &mut parts.relocator, is_idle, &mut rest);
@@ -288,12 +288,12 @@ impl CompactionWork {
                 scattered.push_back(TablePart { time_max: Some(ORDER_TIME_MAX), ..TablePart::whole(tree) });
             }
         }
-        let Some(part) = scattered.pop_front().filter(|_| !pacer.signal.is_stopped()) else { return };
+        let Some(part) = scattered.pop_front().filter(|_| !pacer.is_stopped()) else { return };
         let mut rest = |took: Duration, moved: u64, _: &Compaction| {
             if moved > 0 {
                 pacer.rest(took);
             }
-            !pacer.signal.is_stopped()
+            !pacer.is_stopped()
         };
         // The next scans show whether it is to be tried again; errors are those of reading and of checkpoints.
         scattered.extend(parts.order.order_by_itself(&mut parts.relocator, part, &mut rest).ok().flatten());
@@ -319,7 +319,7 @@ impl CompactionWork {
             if moved > 0 {
                 pacer.rest(took);
             }
-            !pacer.signal.is_stopped()
+            !pacer.is_stopped()
         };
         let shrunk = parts.shrinker.shrink(&mut parts.relocator, &mut rest);
         self.shrinking.begin(shrunk.is_ok_and(|(progress, _)| progress.bytes_given_back > 0));
@@ -329,7 +329,8 @@ impl CompactionWork {
 
 /// Keeps the thread's share of the time small while the database is in use.
 struct Pacer {
-    signal: Signal,
+    /// The signal of the present round.
+    signal: Option<Signal>,
     pool: BufferPool,
     /// Number of waits until the last rest.
     waits: u64,
@@ -338,6 +339,15 @@ struct Pacer {
 }
 
 impl Pacer {
+    /// Returns whether the work is to end.
+    fn is_stopped(&self) -> bool {
+        self.signal.as_ref().is_some_and(Signal::is_stopped)
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.signal.iter().for_each(|signal| signal.sleep(time));
+    }
+
     /// Rests after a piece of work that took this long: a short time in any case, to see whether others use the
     /// database, and if they do for as long as the share of this thread asks.
     fn rest(&mut self, took: Duration) {
@@ -347,13 +357,13 @@ impl Pacer {
     /// Rests as [`Pacer::rest`] does, `times` as long as the piece of work took while others use the database.
     fn rest_times(&mut self, took: Duration, times: u32) {
         let (before, short) = (Activity::of(&self.pool), took / SHORT_REST);
-        self.signal.sleep(short);
+        self.sleep(short);
         let now = Activity::of(&self.pool);
         let waited = now.waits > self.waits;
         self.waits = now.waits;
         self.slowdown = if waited { (self.slowdown * 2).min(SLOWDOWN_MAX) } else { (self.slowdown / 2).max(1) };
         if now != before {
-            self.signal.sleep((took * times * self.slowdown).min(REST_MAX));
+            self.sleep((took * times * self.slowdown).min(REST_MAX));
         }
     }
 }

@@ -32,7 +32,7 @@ use super::pins::PinBudget;
 use super::reader::Reader;
 use super::scan::Scan;
 use super::structure::StructureCommits;
-use crate::background::{NotifiedThread, Signal};
+use crate::background::{BackgroundWork, Kind, Next};
 use crate::btree::overflow::{is_overflow, own_pages};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::driver::block_on;
@@ -43,7 +43,6 @@ use crate::format::node::Node;
 use crate::format::node_mut::{self, NodeSpec};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store, Versions as _};
-use crate::sync::notifier::Notifier;
 use crate::transaction::{CATALOG, Commits, table_of};
 
 /// Number of leaves that are freed in one step.
@@ -333,32 +332,28 @@ impl Step {
     }
 }
 
-/// Handle of a thread that frees the pages of dropped tables; the thread ends when this is dropped.
-pub(super) struct FreeingThread(NotifiedThread);
+/// Frees the pages of dropped tables, until this is dropped.
+pub(super) struct Freeing(BackgroundWork);
 
-impl FreeingThread {
-    /// Starts the thread. It begins with the pages of tables dropped before. `in_panic` is called when it panics.
+impl Freeing {
+    /// Starts the work. It begins with the pages of tables dropped before. `in_panic` is called when it panics.
     ///
     /// # Errors
-    /// `NoResources` when the system has no threads or descriptors left.
+    /// `NoResources` when the system has no threads left.
     pub(super) fn start<S: Store, L: CommitLog>(
         dropped: Arc<DroppedTables<S, L>>,
         in_panic: impl FnOnce(&Error) + Send + 'static,
     ) -> Result<Self> {
-        let work = move |signal: Signal| {
-            while !signal.is_stopped() {
-                match block_on(dropped.free_some()) {
-                    Ok(true) => {}
-                    Ok(false) => signal.wait(None),
-                    // The cause of the error may go away, or the next drop or opening tries again.
-                    Err(_) => signal.wait(Some(TRY_AGAIN_AFTER)),
-                }
-            }
+        let round = move |_: &_, _| match block_on(dropped.free_some()) {
+            Ok(true) => Next::Again,
+            Ok(false) => Next::Wait(None),
+            // The cause of the error may go away, or the next drop or opening tries again.
+            Err(_) => Next::Wait(Some(TRY_AGAIN_AFTER)),
         };
-        NotifiedThread::start("nofault-free", Arc::new(Notifier::new()?), in_panic, work).map(Self)
+        BackgroundWork::start(Kind::Freeing, Arc::default(), Next::Again, in_panic, round).map(Self)
     }
 
-    /// Wakes the thread: a table was dropped.
+    /// Wakes the work: a table was dropped.
     pub(super) fn wake(&self) {
         self.0.notify();
     }

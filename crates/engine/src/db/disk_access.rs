@@ -271,6 +271,10 @@ impl Queue for CheckedQueue {
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         self.queue.ready_fd()
     }
+
+    fn end_watch(&mut self) {
+        self.queue.end_watch();
+    }
 }
 
 #[cfg(test)]

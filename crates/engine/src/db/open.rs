@@ -9,10 +9,10 @@ use nofault_io::disk::{Directory, Disk, FileLock};
 use nofault_io::folder::{Backend, EntryKind, Folder, make_folder};
 
 use super::Db;
-use super::background_compaction::{CompactionParts, CompactionThread};
+use super::background_compaction::{BackgroundCompaction, CompactionParts};
 use super::closing;
 use super::core::Core;
-use super::deferred_free::FreeingThread;
+use super::deferred_free::Freeing;
 use super::dictionaries::{self, DictionaryTrainer};
 use super::disk_access::DiskAccess;
 use super::expiry_removal::ExpiryRemover;
@@ -346,13 +346,13 @@ fn put_together(
                     changes: core.changes.clone(),
                     expiry: Arc::clone(&expiry),
                 };
-                Some(CompactionThread::start(parts, in_panic.clone())?)
+                Some(BackgroundCompaction::start(parts, in_panic.clone())?)
             }
             CompactionMode::Manual => None,
         };
         Some(Threads {
             compaction,
-            freeing: Some(FreeingThread::start(core.dropped.clone(), in_panic)?),
+            freeing: Some(Freeing::start(core.dropped.clone(), in_panic)?),
             checkpoints: Some(checkpoints),
             log: Some(log),
             pool: pool_threads,

@@ -14,16 +14,16 @@ use nofault_io::disk::{Disk, DiskInfo};
 use nofault_io::process::Process;
 
 use self::stats_socket::{Counters, StatsSocket};
-use super::background_compaction::CompactionThread;
+use super::background_compaction::BackgroundCompaction;
 use super::close::Closing;
 use super::closing::{Keep, Opening};
-use super::deferred_free::{DroppedTables, FreeingThread};
+use super::deferred_free::{DroppedTables, Freeing};
 use super::dictionaries::DictionaryTrainer;
 use super::disk_access::DiskAccess;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
 use crate::background;
-use crate::buffer_pool::{BackgroundThreads, BufferPool, Relocator};
+use crate::buffer_pool::{BufferPool, PoolWork, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::driver::block_on;
 use crate::error::{Error, Result};
@@ -145,12 +145,12 @@ pub(super) struct Upkeep {
 /// The background threads of a database. See [`end_threads`] for the order in which they end.
 pub(super) struct Threads {
     /// None where the settings leave compaction to the application.
-    pub(super) compaction: Option<CompactionThread>,
+    pub(super) compaction: Option<BackgroundCompaction>,
     /// None, as the two below, where the database is only read.
-    pub(super) freeing: Option<FreeingThread>,
+    pub(super) freeing: Option<Freeing>,
     pub(super) checkpoints: Option<Background>,
     pub(super) log: Option<WalWriter>,
-    pub(super) pool: BackgroundThreads,
+    pub(super) pool: PoolWork,
     /// The socket of the counters, where the settings ask for it.
     pub(super) stats: Option<StatsSocket>,
     /// The span of the database.
@@ -329,7 +329,7 @@ impl Owner {
     /// them. Errors are not reported: the next drop or opening tries again, and only disk space depends on it.
     pub(super) fn free_dropped(&self, dropped: &DroppedTables<BufferPool, Log>) {
         if let Some(threads) = &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
-            return threads.freeing.iter().for_each(FreeingThread::wake);
+            return threads.freeing.iter().for_each(Freeing::wake);
         }
         if self.refuse_read_only().is_err() {
             return;

@@ -12,6 +12,15 @@ use crate::format::{Location, NodeId, PageId, Tag};
 use crate::settings::Settings;
 use crate::wal::GROUPS_IN_FLIGHT_BYTES;
 
+/// Smallest cache whose frames may be registered with the kernel.
+const REGISTERED_BYTES_MIN: usize = 16 << 20;
+
+/// Returns whether the frames of a cache may be registered with the kernel. That takes a ring and memory for all of the cache at once,
+/// which a process with many small databases must not pay for each of them.
+pub(super) fn may_register(cache_bytes: usize) -> bool {
+    cache_bytes >= REGISTERED_BYTES_MIN
+}
+
 /// Returns the bytes of memory for the list of recent commits, against which transactions are validated.
 pub(crate) fn recent_commits_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 32

@@ -1,14 +1,12 @@
-//! The WAL writer, the log's background thread. It is the group-commit leader for tasks, and writes deferred commits
+//! The WAL writer, the log's background work. It is the group-commit leader for tasks, and writes deferred commits
 //! soon (the last ones when the database is closed). After a period without writes it writes a closing group, unless
 //! every durable commit is already recorded as durable: rule 7 of the log.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Log, LogCore};
-use crate::background;
+use crate::background::{BackgroundWork, Kind, Next};
 use crate::error::{Error, Result};
 
 /// The time for which deferred commits are collected before they are written.
@@ -16,11 +14,10 @@ const DEFER: Duration = Duration::from_millis(2);
 /// The period without writes after which a closing group is written.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// The handle of the WAL writer thread; dropping it ends the thread.
+/// The handle of the WAL writer; dropping it ends the WAL writer and writes the last deferred commits.
 pub(crate) struct WalWriter {
     core: Weak<LogCore>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    work: Option<BackgroundWork>,
 }
 
 impl Log {
@@ -30,15 +27,14 @@ impl Log {
     /// # Errors
     /// `NoResources` when the system has no threads left.
     pub(crate) fn start_writer(&self) -> Result<WalWriter> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (core, seen) = (Arc::downgrade(&self.0), Arc::clone(&stop));
-        self.0.notifier.set_listening(true);
+        let core = Arc::downgrade(&self.0);
         // Groups that were found at opening may have been acknowledged: a later group must state that they are durable.
-        if self.0.lock().must_watch() {
-            self.0.notifier.notify();
-        }
-        let thread = background::start("nofault-wal", self.poison_in_panic(), move || run(&core, &seen))?;
-        Ok(WalWriter { core: Arc::downgrade(&self.0), stop, thread: Some(thread) })
+        let pause = self.0.lock().must_watch().then_some(IDLE);
+        let mut rounds = Rounds { core: Weak::clone(&core), seen: None, collects: false, was_notified: false };
+        let round = move |_: &_, notified| rounds.round(notified);
+        let (notifier, in_panic) = (Arc::clone(&self.0.notifier), self.poison_in_panic());
+        let work = BackgroundWork::start(Kind::Log, notifier, Next::Wait(pause), in_panic, round)?;
+        Ok(WalWriter { core, work: Some(work) })
     }
 
     /// Leaves deferred commits in memory until the buffer is full, a checkpoint needs them or the database is closed: nothing of
@@ -61,40 +57,38 @@ impl Log {
 
 impl Drop for WalWriter {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
+        drop(self.work.take());
         if let Some(core) = self.core.upgrade() {
-            core.notifier.notify();
-            core.notifier.set_listening(false);
-        }
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already.
-            let _ = thread.join();
+            // Writes the last deferred commits. A caller that must know whether this worked calls `sync` before: the
+            // log is closed now, even if this fails.
+            let _ = Log(core).flush_acknowledged();
         }
     }
 }
 
-fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
-    // The sequence number of the last durable group at the previous check.
-    let mut seen = None;
-    loop {
-        let Some(core) = core.upgrade() else { return };
-        if stop.load(Ordering::SeqCst) {
-            // Writes the last deferred commits. A caller that must know whether this worked calls `sync` before: the
-            // log is closed now, even if this fails.
-            let _ = Log(core).flush_acknowledged();
-            return;
-        }
-        let pause = core.lock().writer_duties.watches.then_some(IDLE);
-        let notified = core.notifier.wait(None, pause);
+/// The state of the WAL writer between its rounds.
+struct Rounds {
+    core: Weak<LogCore>,
+    /// The sequence number of the last durable group at the previous check.
+    seen: Option<u64>,
+    /// Set while deferred commits are collected.
+    collects: bool,
+    /// Whether there was a notification before they were.
+    was_notified: bool,
+}
+
+impl Rounds {
+    fn round(&mut self, notified: bool) -> Next {
+        let Some(core) = self.core.upgrade() else { return Next::End };
+        let collected = std::mem::take(&mut self.collects);
+        let notified = if collected { self.was_notified } else { notified };
         let deferred = {
             let duties = &core.lock().writer_duties;
             duties.deferred_notified && !duties.soon_notified
         };
-        if deferred && !stop.load(Ordering::SeqCst) {
-            core.notifier.wait(None, Some(DEFER));
-        }
-        if stop.load(Ordering::SeqCst) {
-            continue;
+        if deferred && !collected {
+            (self.collects, self.was_notified) = (true, notified);
+            return Next::Wait(Some(DEFER));
         }
         let leadership = {
             let mut state = core.lock();
@@ -102,8 +96,8 @@ fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
             state.writer_duties.watches = !state.is_stated() && state.poisoned.is_none();
             if !notified && state.writer_duties.watches {
                 let now = Some(state.durable_sequence);
-                state.wants_closing |= state.pending.is_empty() && seen == now;
-                seen = now;
+                state.wants_closing |= state.pending.is_empty() && self.seen == now;
+                self.seen = now;
             }
             // With nothing to write this thread must not keep another from becoming the leader.
             if state.has_work() { core.try_to_lead(&mut state) } else { None }
@@ -112,5 +106,7 @@ fn run(core: &Weak<LogCore>, stop: &AtomicBool) {
             leadership.lead(None);
         }
         core.grow_where_wanted();
+        let watches = core.lock().writer_duties.watches;
+        Next::Wait(watches.then_some(IDLE))
     }
 }

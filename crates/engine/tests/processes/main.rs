@@ -8,6 +8,7 @@ mod forked;
 mod kept;
 mod kill;
 mod limits;
+mod many;
 mod memory;
 #[path = "../common/read_by_another.rs"]
 mod read_by_another;

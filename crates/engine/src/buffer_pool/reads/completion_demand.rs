@@ -12,14 +12,14 @@
 //! requested reads are not submitted. So while a scan is under way the completion thread listens to the queue, as it does for
 //! executors, and waiting threads rely on it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::error::Result;
+use super::read_watch::ReadWatch;
 use crate::sync::notifier::Notifier;
 
 /// Time for which the completion thread sleeps between polls when the queue has no descriptor.
@@ -33,10 +33,9 @@ const OVERDUE_AFTER: Duration = Duration::from_millis(50);
 const TASK_BEGINS: u64 = 1 << 32 | 1;
 
 /// Counts the users of the completion thread, which decide whether it takes completions, and wakes it.
+#[derive(Default)]
 pub(crate) struct CompletionDemand {
-    notifier: Notifier,
-    /// A descriptor that is readable when the read queue has completions.
-    ready_fd: Option<OwnedFd>,
+    notifier: Arc<Notifier>,
     /// Whether the completion thread takes completions for tasks. Set by a task that begins to wait, cleared by the
     /// completion thread.
     serves_tasks: AtomicBool,
@@ -60,29 +59,9 @@ pub(crate) struct CompletionDemand {
 }
 
 impl CompletionDemand {
-    /// Creates the counts, with no users yet.
-    ///
-    /// # Errors
-    /// `NoResources` when the process has no descriptors left.
-    pub(super) fn new(ready_fd: Option<OwnedFd>) -> Result<Self> {
-        Ok(Self {
-            notifier: Notifier::new()?,
-            ready_fd,
-            serves_tasks: AtomicBool::new(false),
-            tasks: AtomicU64::new(0),
-            quiet: Mutex::default(),
-            executors: AtomicUsize::new(0),
-            takes: AtomicU64::new(0),
-            untaken: Mutex::default(),
-            replaces_executors: AtomicBool::new(false),
-            scans: AtomicUsize::new(0),
-            reliant: AtomicUsize::new(0),
-        })
-    }
-
-    /// Returns a descriptor for an executor to poll; `None` when the queue has none.
-    pub(super) fn ready_fd(&self) -> Option<OwnedFd> {
-        self.ready_fd.as_ref()?.try_clone().ok()
+    /// Returns the notifier of the completion thread.
+    pub(crate) fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
     }
 
     /// Notes that a task begins to wait: until [`CompletionDemand::end_task`], the completion thread takes completions.
@@ -152,12 +131,19 @@ impl CompletionDemand {
         self.executors.load(Ordering::SeqCst) > 0 && !self.replaces_executors.load(Ordering::SeqCst)
     }
 
-    /// Replaces the executors if they have left completions in the queue for too long. Called by the completion thread.
-    fn look_at_executors(&self, now: Instant) {
+    /// Returns the time between two looks at the executors that are to take the completions of tasks; `None` when there is no
+    /// task or no such executor.
+    pub(crate) fn looks_every(&self) -> Option<Duration> {
+        (self.serves_tasks() && self.has_executor()).then_some(OVERDUE_AFTER)
+    }
+
+    /// Replaces the executors if they have left completions in the queue for too long. Called by the completion thread, with
+    /// the queue's descriptor. Without one nothing shows whether there are completions, and they count as there.
+    pub(crate) fn look_at_executors(&self, now: Instant, ready_fd: Option<BorrowedFd<'_>>) {
         let takes = self.takes.load(Ordering::SeqCst);
         let mut untaken = self.untaken.lock().unwrap_or_else(PoisonError::into_inner);
         match *untaken {
-            _ if !self.is_ready() => *untaken = None,
+            _ if !ready_fd.is_none_or(is_readable) => *untaken = None,
             Some((seen, since)) if seen == takes => {
                 if now.saturating_duration_since(since) >= OVERDUE_AFTER {
                     *untaken = None;
@@ -167,15 +153,6 @@ impl CompletionDemand {
             }
             _ => *untaken = Some((takes, now)),
         }
-    }
-
-    /// Returns whether there are completions in the queue.
-    fn is_ready(&self) -> bool {
-        let Some(ready_fd) = &self.ready_fd else { return false };
-        let mut watched = [PollFd::new(ready_fd, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interruption is as good as none: the next look finds them.
-        poll(&mut watched, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
     fn begin_scan(&self) {
@@ -205,8 +182,9 @@ impl CompletionDemand {
         (self.serves_tasks() || self.scans.load(Ordering::SeqCst) > 0) && !self.has_executor()
     }
 
-    /// Returns whether the completion thread must take completions from the queue.
-    fn is_wanted(&self) -> bool {
+    /// Returns whether the completion thread must take completions from the queue. Called by that thread.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.leave_tasks_if_quiet(Instant::now());
         let relied_on = || self.scans.load(Ordering::SeqCst) > 0 || self.reliant.load(Ordering::SeqCst) > 0;
         (self.serves_tasks() || relied_on()) && !self.has_executor()
     }
@@ -215,30 +193,19 @@ impl CompletionDemand {
         self.notifier.notify();
     }
 
-    pub(crate) fn set_listening(&self, is_listening: bool) {
-        self.notifier.set_listening(is_listening);
+    /// Puts the completion thread to sleep until there may be completions, or no task has waited for some time. Without users
+    /// the queue is not polled: a wake-up for each read of a blocking waiter would only slow the waiter down.
+    pub(crate) fn wait(&self, watch: &ReadWatch) {
+        let ready = watch.ready_fd();
+        self.notifier.wait(ready, Some(if ready.is_some() { QUIET_AFTER } else { WITHOUT_DESCRIPTOR }));
     }
+}
 
-    /// Puts the completion thread to sleep until there may be completions. Returns whether the thread should take them.
-    pub(crate) fn wait(&self) -> bool {
-        self.leave_tasks_if_quiet(Instant::now());
-        // Without other users the queue is not polled: a wake-up for each read of a blocking waiter would only slow the
-        // waiter down.
-        let listens = self.is_wanted();
-        // Then an executor is to take the completions of tasks.
-        let watches = !listens && self.serves_tasks();
-        let ready = self.ready_fd.as_ref().filter(|_| listens).map(AsFd::as_fd);
-        let most = match () {
-            () if watches => Some(OVERDUE_AFTER),
-            () => (listens && ready.is_none()).then_some(WITHOUT_DESCRIPTOR),
-        };
-        self.notifier.wait(ready, most);
-        if watches {
-            self.look_at_executors(Instant::now());
-        }
-        // The notification may come from a scan that has just begun and requested its first reads.
-        listens || self.is_wanted()
-    }
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut watched = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An interruption is as good as none: the next look finds them.
+    poll(&mut watched, Some(&at_once)).is_ok_and(|count| count > 0)
 }
 
 /// A long range scan in progress: counted as a user of the completion thread until this is dropped.
@@ -259,11 +226,13 @@ impl Drop for ServedScan {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
     fn the_completion_thread_serves_tasks_until_none_has_waited_for_a_time() {
-        let demand = CompletionDemand::new(None).unwrap();
+        let demand = CompletionDemand::default();
         let start = Instant::now();
         let look = |later_ms: u64| {
             demand.leave_tasks_if_quiet(start + Duration::from_millis(later_ms));
@@ -288,15 +257,17 @@ mod tests {
     #[test]
     fn an_executor_that_leaves_completions_in_the_queue_is_replaced_until_it_takes_them() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let demand = CompletionDemand::new(Some(reader)).unwrap();
+        let demand = CompletionDemand::default();
         let start = Instant::now();
         let look = |later_ms: u64| {
-            demand.look_at_executors(start + Duration::from_millis(later_ms));
+            demand.look_at_executors(start + Duration::from_millis(later_ms), Some(reader.as_fd()));
             demand.is_wanted()
         };
         demand.begin_task();
         assert!(demand.is_wanted() && demand.is_served());
+        assert_eq!(demand.looks_every(), None, "there is no executor");
         demand.begin_executor();
+        assert_eq!(demand.looks_every(), Some(OVERDUE_AFTER));
         assert!(!look(0) && !look(1000), "there is nothing to take");
         rustix::io::write(&writer, &[1]).unwrap();
         assert!(!look(2000) && !look(2049));
@@ -314,7 +285,7 @@ mod tests {
     #[test]
     fn a_task_that_begins_to_wait_while_the_thread_leaves_is_served() {
         for _ in 0..1000 {
-            let demand = Arc::new(CompletionDemand::new(None).unwrap());
+            let demand = Arc::new(CompletionDemand::default());
             demand.begin_task();
             demand.end_task();
             let task = std::thread::spawn({

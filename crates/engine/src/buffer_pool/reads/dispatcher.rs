@@ -125,6 +125,7 @@ impl Dispatcher {
         self.scheduler.set_stuck(reaped.is_err() && queue.operation_count() > 0);
         let refused = queue.count_refusal(&reaped).map(|error| (error, queue.give_up()));
         self.scheduler.set_in_line(queue.in_line());
+        self.scheduler.let_rest(&mut queue);
         drop(queue);
         let run_count = runs.len();
         let progress = started + completed.len() + run_count;

@@ -7,6 +7,7 @@ use nofault_io::process::Process;
 
 use super::completion_demand::CompletionDemand;
 use super::dispatcher::Dispatcher;
+use super::read_watch::ReadWatch;
 
 /// The right of an executor to take completions itself. While such a right exists and is used, the completion
 /// thread is idle.
@@ -16,14 +17,20 @@ pub(crate) struct ReadCompletions {
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,
     ready_fd: OwnedFd,
+    _watch: ReadWatch,
 }
 
 impl ReadCompletions {
     /// Creates the right of an executor; `None` when the queue has no descriptor that the executor could poll.
-    pub(super) fn new(demand: &Arc<CompletionDemand>, dispatcher: &Arc<Dispatcher>) -> Option<Self> {
-        let (process, ready_fd) = (Process::current(), demand.ready_fd()?);
+    pub(super) fn new(
+        demand: &Arc<CompletionDemand>,
+        dispatcher: &Arc<Dispatcher>,
+        mut watch: ReadWatch,
+    ) -> Option<Self> {
+        let (process, ready_fd) = (Process::current(), watch.take_fd()?);
         demand.begin_executor();
-        Some(Self { process, demand: Arc::clone(demand), dispatcher: Arc::clone(dispatcher), ready_fd })
+        let (demand, dispatcher) = (Arc::clone(demand), Arc::clone(dispatcher));
+        Some(Self { process, demand, dispatcher, ready_fd, _watch: watch })
     }
 
     /// Takes completions and submits queued reads, unless another thread is doing so.

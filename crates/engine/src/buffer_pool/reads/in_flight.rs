@@ -9,6 +9,7 @@
 //! by side where several are there ([`CompletedRun`]).
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// The read queue: reads in line for the device, and the operations in flight.
 pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
+    /// Whether the queue's descriptor is polled.
+    is_watched: bool,
     /// Reads that wait for a place at the device, each batch sorted by block. They get frames just before they are
     /// sent.
     line: VecDeque<Read>,
@@ -157,6 +160,7 @@ impl ReadQueue {
         let (refused, refusals, pace) = (None, Refusals::default(), Pace::default());
         Self {
             queue,
+            is_watched: false,
             line,
             scan_line: VecDeque::new(),
             operations,
@@ -215,6 +219,19 @@ impl ReadQueue {
     /// Returns the number of operations in the queue.
     pub(super) fn operation_count(&self) -> usize {
         self.queue.in_flight()
+    }
+
+    /// Returns a copy of the queue's descriptor, which stays the same until the watches have ended.
+    pub(super) fn watch(&mut self) -> Option<OwnedFd> {
+        self.is_watched = true;
+        self.queue.ready_fd()?.try_clone_to_owned().ok()
+    }
+
+    /// Notes that no copy of the queue's descriptor is polled any more.
+    pub(super) fn end_watches(&mut self) {
+        if std::mem::take(&mut self.is_watched) {
+            self.queue.end_watch();
+        }
     }
 
     /// Submits the operations that were pushed.

@@ -6,6 +6,7 @@
 //! staged reads, but for the queue's thread, which takes them under the queue.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -35,6 +36,8 @@ pub(crate) struct Scheduler {
     /// Set when an executor found the lock of the read queue held: the lock's holder looks for completions again after
     /// releasing it.
     missed: AtomicBool,
+    /// Number of watches over the read queue, which need its descriptor.
+    watches: AtomicUsize,
     /// Set when operations in the queue could not be submitted: then the next attempt must not depend on a completion.
     stuck: AtomicBool,
 }
@@ -52,6 +55,7 @@ impl Scheduler {
             device: DevicePlaces::new(at_device_max),
             queue_waiters: Mutex::default(),
             missed: AtomicBool::new(false),
+            watches: AtomicUsize::new(0),
             stuck: AtomicBool::new(false),
         }
     }
@@ -114,6 +118,29 @@ impl Scheduler {
             // push above.
             self.try_queue()
         })
+    }
+
+    /// Begins a watch over the read queue. Returns its descriptor. Blocks while another thread holds the queue.
+    pub(super) fn begin_watch(&self) -> Option<OwnedFd> {
+        // Counted before the lock: the thread that has the queue leaves it its descriptor.
+        self.watches.fetch_add(1, Ordering::SeqCst);
+        self.queue().watch()
+    }
+
+    /// Ends a watch. Waits for no thread: one that has the queue lets it rest later.
+    pub(super) fn end_watch(&self) {
+        if self.watches.fetch_sub(1, Ordering::SeqCst) == 1
+            && let Some(mut queue) = self.try_queue()
+        {
+            self.let_rest(&mut queue);
+        }
+    }
+
+    /// Lets the read queue give up its descriptor, unless there is a watch.
+    pub(super) fn let_rest(&self, queue: &mut ReadQueue) {
+        if self.watches.load(Ordering::SeqCst) == 0 {
+            queue.end_watches();
+        }
     }
 
     fn queue_waiters(&self) -> MutexGuard<'_, Vec<Arc<Waiter>>> {

@@ -76,12 +76,14 @@ fn are_told(tasks: &mut [Ticket]) -> bool {
 #[test]
 fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees() {
     let StoppedPool { pool, pages, mut pinned, .. } = stopped();
-    pool.background.signal().set_running(true);
+    pool.background.signal().notifier().set_listening(true);
     let _tasks = tasks(&pool, &pages);
     let (mut sleeps, mut pause) = (0, Duration::ZERO);
     let now = Instant::now();
     for _ in 0..20 {
-        pool.background.signal().wait(Duration::ZERO);
+        if pool.background.signal().notifier().take() {
+            pool.background.signal().note_woken();
+        }
         pause = pool.background.round(now);
         sleeps += u32::from(pause > Duration::ZERO && !pool.background.signal().is_woken());
     }
@@ -92,14 +94,16 @@ fn the_background_thread_sleeps_while_reads_wait_for_frames_that_nothing_frees()
     assert!(!pool.background.signal().is_woken());
     drop(pinned.pop());
     assert!(pool.background.signal().is_woken(), "a frame can be evicted");
-    pool.background.signal().wait(Duration::ZERO);
+    if pool.background.signal().notifier().take() {
+        pool.background.signal().note_woken();
+    }
     assert!(pool.background.round(now) <= Duration::from_millis(1), "the next round comes soon");
 }
 
 #[test]
 fn tasks_that_wait_for_frames_when_the_disk_stops_get_an_error_from_the_background_thread() {
     let StoppedPool { pool, pages, pinned, .. } = stopped();
-    pool.background.signal().set_running(true);
+    pool.background.signal().notifier().set_listening(true);
     let begun = Instant::now();
     for round in 0..2 {
         let mut tasks = tasks(&pool, &pages);
@@ -122,7 +126,7 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_get_an_error_from_the_backgrou
 #[test]
 fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
     let StoppedPool { pool, pages, pinned, .. } = stopped();
-    pool.background.signal().set_running(true);
+    pool.background.signal().notifier().set_listening(true);
     let is_log_writing = Arc::new(AtomicBool::new(true));
     let flag = is_log_writing.clone();
     pool.learn_of_log_writes(Box::new(move || flag.load(Ordering::Relaxed)));

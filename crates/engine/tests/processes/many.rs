@@ -1,0 +1,138 @@
+//! Many open databases in one process: they share threads and rings, and each has few descriptors and little memory.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nofault::blocking::{Db, Table};
+use nofault::settings::Settings;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{FOLDER, child, folder};
+
+const DATABASES: usize = 300;
+/// Most descriptors that the process may have: fewer than seven for each database.
+const DESCRIPTORS_MAX: u64 = 2000;
+const DESCRIPTORS_EACH: usize = 6;
+/// Rings that the process keeps for the next use, and the event descriptors of the threads that take completions.
+const RINGS_MAX: usize = 8;
+/// Most threads of all databases while none of them works.
+const THREADS_MAX: usize = 16;
+/// Most resident memory for each database beside the process's own.
+const RESIDENT_BYTES_EACH: u64 = 1 << 20;
+/// Time after which the test calls threads too many. Those that are left over end within seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn settings() -> Settings {
+    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Returns the number of threads of databases in this process.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread that ends while this looks has no name any more.
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("nofault-")).count()
+}
+
+/// Waits until there are at most so many threads of databases.
+fn await_threads(most: usize) {
+    let begun = Instant::now();
+    while threads() > most {
+        assert!(begun.elapsed() < LIMIT, "{} threads", threads());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the process has at most so many descriptors.
+fn await_descriptors(most: usize) {
+    let begun = Instant::now();
+    while descriptors() > most {
+        assert!(begun.elapsed() < LIMIT, "{} descriptors, and not {most}", descriptors());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Lets tasks read entries of a database that are not in its cache.
+fn read_by_tasks(db: &Db) {
+    const ROWS: u32 = 3000;
+    let table = db.create_table("large").unwrap();
+    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), [row as u8; 1000]))).unwrap();
+    let misses = db.stats().pool.misses;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    drop(table);
+    runtime.block_on(async {
+        let table = db.asynchronous().table("large").await.unwrap();
+        for row in (0..ROWS).step_by(10) {
+            assert_eq!(table.get(row.to_be_bytes()).await.unwrap(), Some(vec![row as u8; 1000]));
+        }
+    });
+    assert!(db.stats().pool.misses > misses, "there was nothing to read");
+    db.drop_table("large").unwrap();
+}
+
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_with_many_databases() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let folder = Path::new(&folder);
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS_MAX), ..limit }).unwrap();
+    let (descriptors_before, resident_before) = (descriptors(), resident_bytes());
+    let create = |number: usize| {
+        let db = Db::create(folder.join(number.to_string()), &settings()).unwrap();
+        let table = db.create_table("t").unwrap();
+        table.put("number", number.to_string()).unwrap();
+        (db, table)
+    };
+    let databases: Vec<(Db, Table)> = (0..DATABASES).map(create).collect();
+    let check = |databases: &[(Db, Table)]| {
+        for (number, (_, table)) in databases.iter().enumerate() {
+            assert_eq!(table.get("number").unwrap(), Some(number.to_string().into_bytes()));
+        }
+    };
+    check(&databases);
+    // For tasks the database keeps a ring and its descriptors, but not for long after the last has waited for a read.
+    databases[..RINGS_MAX].iter().for_each(|(db, _)| read_by_tasks(db));
+    await_threads(THREADS_MAX);
+    await_descriptors(descriptors_before + DATABASES * DESCRIPTORS_EACH + RINGS_MAX);
+    let each = (descriptors() - descriptors_before) / DATABASES;
+    assert!(each <= DESCRIPTORS_EACH, "{each} descriptors for each database");
+    let resident = (resident_bytes() - resident_before) / DATABASES as u64;
+    assert!(resident <= RESIDENT_BYTES_EACH, "{resident} bytes of memory for each database");
+    // Half of them in each way of ending.
+    for (number, (db, table)) in databases.into_iter().enumerate() {
+        if number % 2 == 0 { db.close().unwrap() } else { drop((table, db)) }
+    }
+    await_threads(0);
+    assert_eq!(descriptors(), descriptors_before, "all descriptors are given back");
+    // A runtime that has ended begins again with the next database.
+    let open = |number: usize| {
+        let db = Db::open(folder.join(number.to_string()), &settings()).unwrap();
+        let table = db.table("t").unwrap();
+        (db, table)
+    };
+    for number in 0..20 {
+        let databases: Vec<_> = (0..1 + number % 3).map(open).collect();
+        check(&databases);
+    }
+    await_threads(0);
+    assert_eq!(descriptors(), descriptors_before);
+    println!("each: {each} descriptors, {resident} bytes resident");
+}
+
+#[test]
+fn many_databases_share_threads_and_have_few_descriptors_and_little_memory() {
+    let folder = folder();
+    let ended = child("many::child_with_many_databases", folder.path(), &[]).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+}
