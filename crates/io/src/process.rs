@@ -7,8 +7,7 @@
 //! call forks; where the kernel does not, the C library does at its `fork`. A child that makes objects itself takes the next
 //! number, which none of its ancestors has had.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A process, distinct from the process it was forked from and from its forked children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +55,62 @@ impl Default for Process {
 /// Returns the place of this process's number: zero in a forked child.
 #[inline]
 fn number() -> &'static AtomicU32 {
-    static NUMBER: OnceLock<&'static AtomicU32> = OnceLock::new();
-    NUMBER.get_or_init(|| emptied_page().unwrap_or_else(emptied_by_the_library))
+    static NUMBER: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: null, or the address of a number that lives as long as the program.
+    if let Some(number) = unsafe { NUMBER.load(Ordering::Acquire).as_ref() } {
+        return number;
+    }
+    let made = emptied_page().unwrap_or_else(emptied_by_the_library);
+    // No lock, which a forked child might find locked. Another thread may be faster: then its number counts.
+    let address = std::ptr::from_ref(made).cast_mut();
+    match NUMBER.compare_exchange(std::ptr::null_mut(), address, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        // SAFETY: as above.
+        Err(faster) => unsafe { &*faster },
+    }
+}
+
+/// A value of which each process has one of its own, made when it is first used. A forked child begins with a new value: that of
+/// its parent may have its locks held by threads that the child does not have.
+///
+/// Kept true by: no value is ever dropped, so a reference to one lives as long as the program. A line of ancestors has one
+/// value for each fork.
+#[derive(Debug)]
+pub struct PerProcess<T: 'static> {
+    /// The value made last, by this process or an ancestor; null before the first.
+    newest: AtomicPtr<ValueOfProcess<T>>,
+}
+
+#[derive(Debug)]
+struct ValueOfProcess<T> {
+    process: Process,
+    value: T,
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    /// Creates the place of the values, without any.
+    #[expect(clippy::new_without_default, reason = "for statics only")]
+    pub const fn new() -> Self {
+        Self { newest: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Returns the value of the calling process. Takes no lock.
+    pub fn get(&'static self) -> &'static T {
+        loop {
+            let newest = self.newest.load(Ordering::Acquire);
+            // SAFETY: null, or from a box that was given up below.
+            if let Some(of_process) = unsafe { newest.as_ref() }
+                && of_process.process.is_here()
+            {
+                return &of_process.value;
+            }
+            let made = Box::into_raw(Box::new(ValueOfProcess { process: Process::current(), value: T::default() }));
+            if self.newest.compare_exchange(newest, made, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                // SAFETY: no other thread has seen this address. Another one has been faster, and its value counts.
+                drop(unsafe { Box::from_raw(made) });
+            }
+        }
+    }
 }
 
 /// Maps the page that the kernel empties in a forked child; `None` where it does not.
@@ -97,6 +150,8 @@ fn emptied_by_the_library() -> &'static AtomicU32 {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// Returns whether `holds` holds in a forked child.
@@ -126,6 +181,19 @@ pub(crate) mod tests {
             !before && child.is_here() && !parent.is_here() && in_a_child(grandchild)
         }));
         assert!(parent.is_here(), "the parent is the same as before");
+    }
+
+    #[test]
+    fn a_forked_child_has_a_value_of_its_own_though_a_thread_of_its_parent_holds_the_lock_of_the_parents() {
+        static VALUE: PerProcess<Mutex<u32>> = PerProcess::new();
+        let mut held = VALUE.get().lock().unwrap();
+        *held = 7;
+        assert!(in_a_child(|| {
+            let is_new = VALUE.get().try_lock().is_ok_and(|mut value| std::mem::replace(&mut *value, 8) == 0);
+            is_new && VALUE.get().try_lock().is_ok_and(|value| *value == 8)
+        }));
+        drop(held);
+        assert_eq!(*VALUE.get().lock().unwrap(), 7);
     }
 
     #[test]

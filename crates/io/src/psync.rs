@@ -25,7 +25,7 @@ use crate::completion::{Completion, Op};
 use crate::disk::{Disk, DiskInfo, DiskNote, FileOptions, Queue, QueueOptions, RefusedOp, describe_op};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
-use crate::process::Process;
+use crate::process::{PerProcess, Process};
 use crate::transfer::{self, Transfer};
 
 /// Stack of a worker, in bytes: its calls are not deep.
@@ -33,7 +33,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// Time without work after which a worker ends.
 const IDLE: Duration = Duration::from_secs(1);
 
-static OF_PROCESS: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+static OF_PROCESS: PerProcess<Mutex<Weak<Pool>>> = PerProcess::new();
 
 /// A file or block device, used through system calls on a pool of threads.
 #[derive(Debug)]
@@ -195,8 +195,8 @@ thread_local! {
 impl Pool {
     /// Returns the pool of this process, with a thread at least.
     fn of_process() -> Result<Arc<Self>> {
-        let mut of_process = lock(&OF_PROCESS);
-        if let Some(pool) = of_process.upgrade().filter(|pool| pool.process.is_here()) {
+        let mut of_process = lock(OF_PROCESS.get());
+        if let Some(pool) = of_process.upgrade() {
             return Ok(pool);
         }
         let pool = Arc::new(Self { process: Process::current(), shared: Arc::default() });

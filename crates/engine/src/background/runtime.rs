@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use nofault_io::process::Process;
+use nofault_io::process::{PerProcess, Process};
 
 use crate::error::{Error, Result};
 
@@ -96,7 +96,7 @@ impl Kind {
 }
 
 /// The runtime of this process, while a database with background work is open.
-static OF_PROCESS: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
+static OF_PROCESS: PerProcess<Mutex<Option<Arc<Runtime>>>> = PerProcess::new();
 
 /// The threads of a process, and the work that waits for them.
 pub(super) struct Runtime {
@@ -143,15 +143,8 @@ impl Runtime {
     /// # Errors
     /// `NoResources` when the system has no threads left.
     pub(super) fn enter(kind: Kind) -> Result<Arc<Self>> {
-        let mut of_process = lock(&OF_PROCESS);
-        let runtime = match of_process.take() {
-            Some(runtime) if runtime.process.is_here() => runtime,
-            inherited => {
-                // Its locks may be held by threads that this process does not have.
-                std::mem::forget(inherited);
-                Arc::new(Self::new())
-            }
-        };
+        let mut of_process = lock(OF_PROCESS.get());
+        let runtime = of_process.take().unwrap_or_else(|| Arc::new(Self::new()));
         let started = runtime.start(kind);
         let is_used = {
             let mut state = runtime.lock();
@@ -218,7 +211,11 @@ impl Runtime {
 
     /// Leaves the runtime, which ends its threads when no work is left.
     pub(super) fn leave(&self) {
-        let mut of_process = lock(&OF_PROCESS);
+        if !self.process.is_here() {
+            // Its locks may be held by threads that this process does not have.
+            return;
+        }
+        let mut of_process = lock(OF_PROCESS.get());
         let is_last = {
             let mut state = self.lock();
             state.works -= 1;

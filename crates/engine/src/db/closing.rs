@@ -6,13 +6,16 @@
 //! for a reason that the caller cannot see, and waits instead.
 //!
 //! Kept true by: an opening waits only while nothing but such commits, or the closing itself, keeps the database; each
-//! of them ends, and notifies `CHANGED` when it has.
+//! of them ends, and notifies `changed` when it has. A forked child has a list of its own: nothing of its parent's ends there.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use nofault_io::process::PerProcess;
 
 use crate::background;
 use crate::error::{ErrorKind, Result};
@@ -23,13 +26,19 @@ pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send
 /// A data file, or the folder of a database that is being removed: its device and inode.
 type FileId = (u64, u64);
 
-static OPEN: Mutex<Openings> = Mutex::new(Openings { of_files: BTreeMap::new(), newest: 0 });
-/// Notified when `OPEN` changes in a way that may end a wait.
-static CHANGED: Condvar = Condvar::new();
+static OPEN: PerProcess<Openings> = PerProcess::new();
 
+#[derive(Default)]
 struct Openings {
-    of_files: BTreeMap<FileId, State>,
-    newest: u64,
+    of_files: Mutex<BTreeMap<FileId, State>>,
+    /// Notified when the list changes in a way that may end a wait.
+    changed: Condvar,
+}
+
+impl Openings {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileId, State>> {
+        self.of_files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct State {
@@ -48,10 +57,6 @@ impl State {
     }
 }
 
-fn openings() -> MutexGuard<'static, Openings> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// An open database of this process. Dropped when it is closed, after its locks.
 pub(super) struct Opening {
     id: Option<FileId>,
@@ -61,11 +66,10 @@ pub(super) struct Opening {
 impl Opening {
     /// Notes that the file is being opened. `None` stands for a database without a file, for which nothing is noted.
     pub(super) fn register(id: Option<FileId>) -> Self {
-        let mut openings = openings();
-        openings.newest += 1;
-        let number = openings.newest;
+        static NEWEST: AtomicU64 = AtomicU64::new(0);
+        let number = NEWEST.fetch_add(1, Ordering::Relaxed);
         if let Some(id) = id {
-            openings.of_files.insert(id, State { number, owner: None, outliving: 0 });
+            OPEN.get().lock().insert(id, State { number, owner: None, outliving: 0 });
         }
         Self { id, number }
     }
@@ -104,11 +108,12 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        let mut openings = openings();
-        if openings.of_files.get(&id).is_some_and(|state| state.number == self.number) {
-            openings.of_files.remove(&id);
+        let open = OPEN.get();
+        let mut of_files = open.lock();
+        if of_files.get(&id).is_some_and(|state| state.number == self.number) {
+            of_files.remove(&id);
         }
-        CHANGED.notify_all();
+        open.changed.notify_all();
     }
 }
 
@@ -130,10 +135,11 @@ impl Drop for Outliving {
 
 fn change(id: Option<FileId>, number: u64, change: impl FnOnce(&mut State)) {
     let Some(id) = id else { return };
-    if let Some(state) = openings().of_files.get_mut(&id).filter(|state| state.number == number) {
+    let open = OPEN.get();
+    if let Some(state) = open.lock().get_mut(&id).filter(|state| state.number == number) {
         change(state);
     }
-    CHANGED.notify_all();
+    open.changed.notify_all();
 }
 
 /// Opens a database with `open`, and tries again whenever that was refused because this process was about to close the
@@ -175,14 +181,15 @@ fn id_of(path: &Path) -> Option<FileId> {
 /// Waits until this process has closed the database of this file, if it is about to. Returns true after the closing,
 /// false when a handle is left, and `None` when this process does not have the file open.
 fn wait_closed(id: FileId) -> Option<bool> {
-    let mut openings = openings();
-    let number = openings.of_files.get(&id)?.number;
+    let open = OPEN.get();
+    let mut of_files = open.lock();
+    let number = of_files.get(&id)?.number;
     loop {
-        match openings.of_files.get(&id) {
+        match of_files.get(&id) {
             Some(state) if state.number == number && state.is_closing() => {}
             Some(state) if state.number == number => return Some(false),
             _ => return Some(true),
         }
-        openings = CHANGED.wait(openings).unwrap_or_else(PoisonError::into_inner);
+        of_files = open.changed.wait(of_files).unwrap_or_else(PoisonError::into_inner);
     }
 }

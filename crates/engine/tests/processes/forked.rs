@@ -10,6 +10,7 @@ use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
+use nofault_sim::{SimOptions, SimWorld};
 
 use crate::{FOLDER, child, folder};
 
@@ -18,7 +19,7 @@ const ROWS: u32 = 6000;
 /// Forks, each at another moment of the threads that use the database meanwhile.
 const FORKS: u32 = 12;
 /// Seconds after which a child that waits for ever ends by a signal.
-const CHILD_ENDS_AFTER_S: u32 = 120;
+const CHILD_ENDS_AFTER_S: u32 = 60;
 
 fn settings() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
@@ -234,4 +235,37 @@ fn a_forked_process_is_refused_and_its_parent_and_their_files_do_not_notice() {
     let db = Db::open(&path, &settings()).unwrap();
     assert_eq!(db.table("t").unwrap().get("after").unwrap(), Some(b"2".to_vec()));
     assert!(db.verify().unwrap().is_clean());
+}
+
+/// Opens and closes a database of its own, in memory.
+fn open_and_close() {
+    let world = SimWorld::new(1, SimOptions::calm());
+    Db::create_in(&world.directory(), &settings()).unwrap().close().unwrap();
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_forks_while_it_opens() {
+    const FORKS: u32 = 200;
+    if std::env::var_os(FOLDER).is_none() {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                open_and_close();
+            }
+        });
+        let _stop = Stop(&stop);
+        (0..FORKS).for_each(|_| in_a_child(open_and_close));
+    });
+}
+
+#[test]
+fn a_process_forked_while_a_thread_opens_a_database_opens_one_of_its_own() {
+    let folder = folder();
+    let ended = child("forked::child_that_forks_while_it_opens", folder.path(), &[]).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use io_uring::IoUring;
 
 use crate::error::Result;
-use crate::process::Process;
+use crate::process::{PerProcess, Process};
 
 /// Entries of a ring that queues share, and the depth up to which a queue shares one.
 pub(super) const SHARED_ENTRIES: usize = 128;
 /// Most rings that are kept while no queue uses them.
 const IDLE_MAX: usize = 4;
 
-static OF_PROCESS: Mutex<Weak<Rings>> = Mutex::new(Weak::new());
+static OF_PROCESS: PerProcess<Mutex<Weak<Rings>>> = PerProcess::new();
 
 /// The rings of the process that no queue uses at the moment.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl std::fmt::Debug for Idle {
 impl Rings {
     /// Returns the rings of this process, which live until the last reference to them is dropped.
     pub(super) fn of_process() -> Arc<Self> {
-        let mut of_process = lock(&OF_PROCESS);
-        if let Some(rings) = of_process.upgrade().filter(|rings| rings.process.is_here()) {
+        let mut of_process = lock(OF_PROCESS.get());
+        if let Some(rings) = of_process.upgrade() {
             return rings;
         }
         let rings = Arc::new(Self { process: Process::current(), idle: Mutex::default() });
