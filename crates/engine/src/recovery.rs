@@ -90,7 +90,8 @@ impl Purpose {
 /// process has left, then the files.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    _signed: Option<Arc<dyn FileLock>>,
+    /// The name's lock. None where the record for readers is locked, which keeps the same processes out.
+    signed: Option<Arc<dyn FileLock>>,
     files: Box<dyn FileLock>,
 }
 
@@ -211,7 +212,7 @@ pub(crate) fn create(directory: &Arc<dyn Directory>, settings: &Settings, creati
     directory.sync().map_err(failed("sync the folder"))?;
     directory.rename(NEW_DATA, purpose.data_name()).map_err(failed("name the data file"))?;
     directory.sync().map_err(failed("sync the folder"))?;
-    Ok(Locks { _signed: signed, files })
+    Ok(Locks { signed, files })
 }
 
 /// Makes a database of one that was filled: everything in it is durable, and no process has it open any more.
@@ -265,7 +266,7 @@ pub(crate) fn open(
         Some(locks) => locks,
         None => {
             let files = directory.lock(data, LOCK).map_err(|error| unusable(&**directory, data, error))?;
-            Locks { _signed: None, files }
+            Locks { signed: None, files }
         }
     };
     let open_file = |name: &str| directory.open(name).map_err(|error| unusable(&**directory, name, error));
@@ -273,10 +274,17 @@ pub(crate) fn open(
     locks.files.check(data).map_err(|error| unusable(&**directory, data, error))?;
     let mut reader = DataReader::open(&disk)?;
     let in_force = reader.superblock()?;
+    let failed = |error| Error::from_io("open the database", error);
+    let watch = match purpose {
+        Purpose::Use => locks.files.readers(READERS).map_err(failed)?,
+        Purpose::Fill | Purpose::Read { .. } => None,
+    };
     if !is_new {
         // The folder is known to hold a database by now, so the lock file with the name of this process may be written.
-        let failed = |error| Error::from_io("open the database", error);
-        locks._signed = Some(directory.sign(LOCK).map_err(failed)?.into());
+        locks.signed = Some(directory.sign(LOCK).map_err(failed)?.into());
+    }
+    if watch.is_some() {
+        locks.signed = None;
     }
     let superblock = *in_force.superblock();
     if matches!(purpose, Purpose::Read { registered: Some(registered) } if registered != superblock.sequence) {
@@ -284,7 +292,7 @@ pub(crate) fn open(
         let what = format!("checkpoint {} is in force by now", superblock.sequence);
         return Err(Error::new(ErrorKind::SnapshotTooOld, what));
     }
-    let readers = watch_readers(&locks, purpose, settings, &superblock)?;
+    let readers = Readers::begin(watch, superblock.file_id, superblock.sequence, settings.readers_wait_max)?;
     let cache_bytes = memory::shared_out_bytes(settings, superblock.page_bytes as usize);
     let leaves_max = match settings.evicts_table() {
         true => 0,
@@ -305,7 +313,9 @@ pub(crate) fn open(
     // them, for its records.
     let (log, records) = readers.change_log(|| {
         let (recovered, records) = read_log(&*log_disk, &options, anchor, superblock.commit)?;
-        Ok((Log::open_to_grow(&*log_disk, &open_file(LOG)?, options, recovered)?, records))
+        // Without the page cache the kernel has no write-back errors of the file, for which `open_to_grow` needs two openings.
+        let to_grow = if log_disk.info().direct { Arc::clone(&log_disk) } else { open_file(LOG)? };
+        Ok((Log::open_to_grow(&*log_disk, &to_grow, options, recovered)?, records))
     })?;
     // A process that created or moved the files may have ended before their names were durable. Nothing is acknowledged
     // until they are.
@@ -315,15 +325,6 @@ pub(crate) fn open(
     let checkpointer = Arc::new(Checkpointer::new(pool.clone(), log.clone(), superblock, readers));
     pool.writer().complete_last_group()?;
     Ok(OpenedParts { pool, log, cache_bytes, base: superblock.commit, records, checkpointer, disk, locks, repairs })
-}
-
-/// Begins to look after readers in other processes, of a database that is to be written.
-fn watch_readers(locks: &Locks, purpose: Purpose, settings: &Settings, in_force: &Superblock) -> Result<Readers> {
-    if purpose != Purpose::Use {
-        return Ok(Readers::none());
-    }
-    let watch = locks.files.readers(READERS).map_err(|error| Error::from_io("open the database", error))?;
-    Readers::begin(watch, in_force.file_id, in_force.sequence, settings.readers_wait_max)
 }
 
 /// Reads which checkpoint of a database is in force: the number of its file, and the sequence of the checkpoint.

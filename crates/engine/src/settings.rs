@@ -78,8 +78,8 @@ pub struct Settings {
     /// where the threads of its work are all held up by the disks of others. Threads without work end after a second, the last with the
     /// last database.
     ///
-    /// At rest a database has six descriptors, and a seventh for a ring if its cache has 16 MiB or more; two more while its tasks wait
-    /// for reads. The process keeps up to four rings for all.
+    /// At rest a database has four descriptors: a fifth where its files are in the page cache, and one more for a ring if its cache has
+    /// 16 MiB or more; two more while its tasks wait for reads. The process keeps up to four rings for all.
     pub background_threads: bool,
     /// Whether the database gives space of the data file back by itself.
     pub compaction: CompactionMode,

@@ -239,8 +239,9 @@ impl Log {
     }
 
     /// Continues or begins a log as [`Log::open`] does. `to_grow` is the same file opened once more, for preparing and
-    /// moving segments and for truncating the file. The kernel reports a write-back error once to each opening of a
-    /// file, at its next sync, so the sync of a new segment must not consume the error of a group.
+    /// moving segments and for truncating the file. The kernel reports an error of writing back the page cache once to each
+    /// opening of a file, at its next sync, so the sync of a new segment must not consume the error of a group. With direct
+    /// I/O a write reports its own error, and both may be one opening.
     ///
     /// # Errors
     /// The disk's error for opening a queue; `NoSpace` without memory.

@@ -413,10 +413,12 @@ pub trait FileLock: Send + Sync + fmt::Debug {
 
     /// Returns the view of the processes that read the locked file meanwhile, with the record `record` beside it, which
     /// is created if need be. `None` where no process can do that: for a lock that is not for writing, and for
-    /// directories that have no readers beside a writer.
+    /// directories that have no readers beside a writer. The record is locked with the file: no other file in its place is
+    /// given the same record until this lock is dropped.
     ///
     /// # Errors
-    /// `Busy` when the record was removed while readers are open; the error of the system.
+    /// `Busy` when the record was removed while readers are open, or belongs to a file that was in this place before and is
+    /// locked still; the error of the system.
     fn readers(&self, record: &str) -> Result<Option<Arc<dyn ReaderWatch>>> {
         let _ = record;
         Ok(None)

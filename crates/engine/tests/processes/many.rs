@@ -10,9 +10,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::{FOLDER, child, folder};
 
 const DATABASES: usize = 300;
-/// Most descriptors that the process may have: fewer than seven for each database.
-const DESCRIPTORS_MAX: u64 = 2000;
-const DESCRIPTORS_EACH: usize = 6;
+/// Most descriptors that the process may have: fewer than five for each database.
+const DESCRIPTORS_MAX: u64 = 1400;
+/// Data, its lock, the log, and the record for readers. The test's folder has direct I/O.
+const DESCRIPTORS_EACH: usize = 4;
 /// Rings that the process keeps for the next use, and the event descriptors of the threads that take completions.
 const RINGS_MAX: usize = 8;
 /// Most threads of all databases while none of them works.

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{AtFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -51,6 +51,8 @@ pub(super) struct LockedFile {
     /// The process that took the lock.
     owner: Process,
     id: (u64, u64),
+    /// The record for readers, which is locked with the file (flock).
+    record: Mutex<Option<Arc<File>>>,
     /// The folder, while it is open: an open database needs it no more.
     folder: Weak<File>,
     path: PathBuf,
@@ -114,12 +116,34 @@ impl LockedFile {
             let id = id_of(&file).map_err(|error| Error::from_rustix("lock", error).at(&path))?;
             let (file, owner) = (Arc::new(file), Process::current());
             let (is_for_writing, folder) = (!folder.is_read_only, Arc::downgrade(&folder.descriptor));
-            let lock = Self { file, how, is_for_writing, owner, id, folder, path: path.clone() };
+            let lock =
+                Self { file, how, is_for_writing, owner, id, record: Mutex::default(), folder, path: path.clone() };
             if lock.check(name).is_ok() {
                 return Ok(lock);
             }
         }
         Err(Error::new(ErrorKind::Busy, "lock", "the file is being replaced again and again").at(&path))
+    }
+}
+
+impl LockedFile {
+    /// Locks the record for readers as well, in the place of one that was locked before. It stays in the folder when the locked
+    /// file leaves it, so it keeps those out who would use the folder's other files with another file of the same name.
+    ///
+    /// # Errors
+    /// `Busy` when another holder of such a lock has this record.
+    fn lock_record(&self, record: &Arc<File>) -> Result<()> {
+        let mut locked = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = locked.take() {
+            let _ = rustix::fs::flock(&before, FlockOperation::Unlock);
+        }
+        // Another error means that this file system has no such locks, and none has been given.
+        if rustix::fs::flock(record, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let detail = "it was moved here while the files beside it are in use with the one that was here before: close that first";
+            return Err(Error::new(ErrorKind::Busy, "lock", detail).at(&self.path));
+        }
+        *locked = Some(Arc::clone(record));
+        Ok(())
     }
 }
 
@@ -145,9 +169,10 @@ impl FileLock for LockedFile {
         if !self.is_for_writing || self.how != How::Description {
             return Ok(None);
         }
-        let folder = self.open_folder("open")?;
-        let watch = WatchedFile::open(&self.file, &*folder, record, self.path.with_file_name(record))?;
-        Ok(watch.map(|watch| Arc::new(watch) as Arc<dyn ReaderWatch>))
+        let (folder, path) = (self.open_folder("open")?, self.path.with_file_name(record));
+        let Some(watch) = WatchedFile::open(&self.file, &*folder, record, path)? else { return Ok(None) };
+        self.lock_record(watch.record_file())?;
+        Ok(Some(Arc::new(watch)))
     }
 }
 
@@ -157,6 +182,10 @@ impl Drop for LockedFile {
     /// unlock the file, because the lock belongs to the process that took it.
     fn drop(&mut self) {
         if self.owner.is_here() {
+            // Before the file: the next holder of its lock asks for this one.
+            if let Some(record) = self.record.get_mut().unwrap_or_else(PoisonError::into_inner) {
+                let _ = rustix::fs::flock(&*record, FlockOperation::Unlock);
+            }
             // Neither can fail for a file that is open and locked; closing it is the second try.
             let _ = match self.how {
                 How::Description => set_description_lock(&self.file, libc::F_UNLCK, ByteRange::WHOLE),
@@ -296,6 +325,23 @@ mod tests {
     }
 
     #[test]
+    fn another_file_in_the_place_of_a_locked_one_gets_no_record_until_the_first_is_released() {
+        let (_scratch, folder) = folder();
+        let path = |name: &str| folder.path().join(name);
+        let held = folder.lock("data", "lock").unwrap();
+        let watch = held.readers("readers").unwrap().unwrap();
+        std::fs::rename(path("data"), path("moved")).unwrap();
+        std::fs::write(path("data"), "another").unwrap();
+        let other = folder.lock("data", "lock").unwrap();
+        let refused = other.readers("readers").unwrap_err();
+        assert!(refused.kind() == ErrorKind::Busy && refused.to_string().contains("moved here"), "{refused}");
+        // Its record is still open, as in a child between its fork and its exec, and keeps nobody out.
+        drop(held);
+        let (again, _) = (other.readers("readers").unwrap().unwrap(), other.readers("readers").unwrap().unwrap());
+        drop((watch, again));
+    }
+
+    #[test]
     fn a_file_that_is_replaced_while_it_is_being_locked_is_not_the_one_that_stays_locked() {
         let (_scratch, folder) = folder();
         let path = |name: &str| folder.path().join(name);
@@ -370,6 +416,7 @@ mod tests {
             is_for_writing: true,
             owner: Process::another(),
             id: held.id,
+            record: Mutex::default(),
             folder: held.folder.clone(),
             path: held.path.clone(),
         });

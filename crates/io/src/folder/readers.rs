@@ -158,14 +158,14 @@ impl Drop for ReaderLocks {
 /// The open file of the record.
 #[derive(Debug)]
 struct Record {
-    file: File,
+    file: Arc<File>,
     inode: u64,
 }
 
 impl Record {
     fn of(file: File, path: &Path) -> Result<Self> {
         let stat = rustix::fs::fstat(&file).map_err(|error| Error::from_rustix("open", error).at(path))?;
-        Ok(Self { file, inode: stat.st_ino })
+        Ok(Self { file: Arc::new(file), inode: stat.st_ino })
     }
 
     fn read(&self) -> Result<Option<[u8; READER_RECORD_BYTES]>> {
@@ -214,6 +214,10 @@ impl WatchedFile {
             opened => opened?,
         };
         Ok(Some(Self { data, record: Record::of(record, &path)?, path }))
+    }
+
+    pub(super) fn record_file(&self) -> &Arc<File> {
+        &self.record.file
     }
 }
 
