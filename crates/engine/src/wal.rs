@@ -238,10 +238,9 @@ impl Log {
         Self::open_on(disk, disk, None, options, recovered)
     }
 
-    /// Continues or begins a log as [`Log::open`] does. `to_grow` is the same file opened once more, for preparing and
-    /// moving segments and for truncating the file. The kernel reports an error of writing back the page cache once to each
-    /// opening of a file, at its next sync, so the sync of a new segment must not consume the error of a group. With direct
-    /// I/O a write reports its own error, and both may be one opening.
+    /// Continues or begins a log as [`Log::open`] does. `to_grow` is the file to prepare and move segments and to truncate: opened
+    /// once more where it is in the page cache. An error of write-back is reported once to each opening, at its next sync, so the
+    /// sync of a new segment must not consume the error of a group. With direct I/O a write reports its own error.
     ///
     /// # Errors
     /// The disk's error for opening a queue; `NoSpace` without memory.

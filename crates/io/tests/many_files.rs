@@ -1,6 +1,8 @@
 //! Rings and threads belong to the process: many open files, each with several queues, take a descriptor each. One test, as it counts the
 //! descriptors and threads of its process.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
+
 use std::sync::Arc;
 
 use nofault_io::aligned::{IoBuf, PageKind};

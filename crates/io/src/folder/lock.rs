@@ -170,7 +170,7 @@ impl FileLock for LockedFile {
             return Ok(None);
         }
         let (folder, path) = (self.open_folder("open")?, self.path.with_file_name(record));
-        let Some(watch) = WatchedFile::open(&self.file, &*folder, record, path)? else { return Ok(None) };
+        let Some(watch) = WatchedFile::open(&self.file, &folder, record, path)? else { return Ok(None) };
         self.lock_record(watch.record_file())?;
         Ok(Some(Arc::new(watch)))
     }
@@ -335,7 +335,7 @@ mod tests {
         let other = folder.lock("data", "lock").unwrap();
         let refused = other.readers("readers").unwrap_err();
         assert!(refused.kind() == ErrorKind::Busy && refused.to_string().contains("moved here"), "{refused}");
-        // Its record is still open, as in a child between its fork and its exec, and keeps nobody out.
+        // Its record is still open, as in a child between its fork and its exec, and keeps no other lock out.
         drop(held);
         let (again, _) = (other.readers("readers").unwrap().unwrap(), other.readers("readers").unwrap().unwrap());
         drop((watch, again));
