@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! 1. A worker owns the operation, memory included, until it hands it to the queue's list. A queue that is dropped takes back the
-//!    operations that no worker has begun; the others end in a list without readers, and are freed with it.
+//!    operations that no worker has begun; the others are abandoned: they end in a list without readers, and are freed with it. No end
+//!    of a disk waits for those, which may be another disk's that does not answer.
 //! 2. An operation waits at its disk ([`Load::waiting`]) only while as many as the disk allows are with the pool. The end of each brings
 //!    the next.
 
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -155,7 +157,7 @@ impl PoolFile {
     }
 }
 
-/// The threads of a process; dropping it ends them and waits for them.
+/// The threads of a process; dropping it ends them and waits for them, but not for abandoned operations.
 #[derive(Debug)]
 struct Pool {
     /// The process that started them: a forked child has none of them.
@@ -176,6 +178,8 @@ struct Work {
     jobs: VecDeque<Job>,
     threads: usize,
     idle_threads: usize,
+    /// Number of threads that carry out operations of queues that are gone.
+    abandoned: usize,
     closed: bool,
 }
 
@@ -246,7 +250,7 @@ impl Drop for Pool {
         self.shared.more.notify_all();
         // The memory of an abandoned operation may hold the last handle of a disk: then a worker ends up here, and cannot wait for
         // itself.
-        while work.threads > 0 && !IS_WORKER.get() {
+        while work.threads > work.abandoned && !IS_WORKER.get() {
             work = self.shared.ended.wait(work).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -261,17 +265,21 @@ impl PoolShared {
             if let Some(job) = work.jobs.pop_front() {
                 drop(work);
                 let file = Arc::clone(&job.file);
+                let mut was_abandoned = false;
                 // `finish` calls the kernel, and drops the caller's memory when its queue is gone. A panic in that
                 // `Drop` must not end the worker: the callers of the jobs behind it would wait for ever.
-                if let Err(payload) = std::panic::catch_unwind(AssertUnwindSafe(|| job.finish())) {
+                let finish = AssertUnwindSafe(|| job.finish(&mut was_abandoned));
+                if let Err(payload) = std::panic::catch_unwind(finish) {
                     // The panic payload may panic again when it is dropped.
                     std::mem::forget(payload);
                 }
-                let next = file.next();
-                // Before the lock: this may be the last reference to the file.
+                work = lock(&self.work);
+                work.abandoned -= usize::from(was_abandoned);
+                work.jobs.extend(file.next());
+                drop(work);
+                // Without the lock: this may be the last reference to the file.
                 drop(file);
                 work = lock(&self.work);
-                work.jobs.extend(next);
                 continue;
             }
             if work.closed {
@@ -292,9 +300,10 @@ impl PoolShared {
 }
 
 impl Job {
-    fn finish(self) {
+    /// Carries the operation out. Sets `was_abandoned` if its queue is gone.
+    fn finish(self, was_abandoned: &mut bool) {
         let Self { transfer, file, done } = self;
-        done.arrive(transfer.carry_out(&file.file));
+        *was_abandoned = done.arrive(transfer.carry_out(&file.file));
     }
 }
 
@@ -307,6 +316,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug, Default)]
 struct CompletionQueue {
     list: Mutex<Vec<Completion>>,
+    /// Whether the queue is gone. Changes under the lock of `list`.
+    is_abandoned: AtomicBool,
     arrived: Condvar,
     /// Readable while `list` is not empty; created, under its lock, once a caller asks for it. Until then no completion pays for the
     /// signal.
@@ -314,14 +325,24 @@ struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    fn arrive(&self, completion: Completion) {
+    /// Adds a completion. Returns whether the queue is gone.
+    fn arrive(&self, completion: Completion) -> bool {
         let mut list = lock(&self.list);
         list.push(completion);
         if list.len() == 1 {
             self.signal();
         }
+        let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
         drop(list);
         self.arrived.notify_one();
+        is_abandoned
+    }
+
+    /// Notes that the queue is gone. Returns the number of completions that have arrived.
+    fn abandon(&self) -> usize {
+        let list = lock(&self.list);
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        list.len()
     }
 
     /// Makes the descriptor readable. The caller holds the lock of `list`, so that it cannot be emptied in between.
@@ -416,20 +437,23 @@ impl Drop for PsyncQueue {
             return;
         }
         let is_ours = |job: &Job| Arc::ptr_eq(&job.done, &self.done);
-        let waiting: Vec<Job> = {
-            let mut load = lock(&self.file.load);
-            let (ours, others): (VecDeque<Job>, _) = load.waiting.drain(..).partition(is_ours);
-            load.waiting = others;
-            ours.into()
+        let take_ours = |jobs: &mut VecDeque<Job>| {
+            let (ours, others): (VecDeque<Job>, _) = jobs.drain(..).partition(is_ours);
+            *jobs = others;
+            ours
         };
+        // At once, as a worker moves jobs from the one list to the other under the first lock.
         let mut work = lock(&self.pool.shared.work);
-        let (ours, others): (VecDeque<Job>, _) = work.jobs.drain(..).partition(is_ours);
-        work.jobs = others;
-        drop(work);
+        let waiting = take_ours(&mut lock(&self.file.load).waiting);
+        let ours = take_ours(&mut work.jobs);
+        let back = self.unsent.len() + waiting.len() + ours.len();
+        work.abandoned += self.in_flight - back - self.done.abandon();
         // Each makes room for one of the disk's other queues.
-        let next: Vec<Job> = ours.iter().filter_map(|_| self.file.next()).collect();
-        if !next.is_empty() {
-            lock(&self.pool.shared.work).jobs.extend(next);
+        let jobs_before = work.jobs.len();
+        work.jobs.extend(ours.iter().filter_map(|_| self.file.next()));
+        let has_more = work.jobs.len() > jobs_before;
+        drop(work);
+        if has_more {
             self.pool.shared.more.notify_all();
         }
         // Outside the locks: it frees the caller's memory, and that is the caller's code.

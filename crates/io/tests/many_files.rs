@@ -1,12 +1,14 @@
-//! Rings and threads belong to the process: many open files, each with several queues, take a descriptor each. One test, as it counts the
-//! descriptors and threads of its process.
+//! Rings and threads belong to the process: many open files, each with several queues, take a descriptor each, and none waits for
+//! another's device. The tests count the descriptors and threads of their process, and so run one after the other.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
-use nofault_io::aligned::{IoBuf, PageKind};
-use nofault_io::completion::{Op, OpKind};
+use nofault_io::aligned::{IoBuf, PageKind, StableBytes};
+use nofault_io::completion::{Op, OpKind, WriteData};
 use nofault_io::disk::{Directory as _, Disk, Queue, QueueOptions};
 use nofault_io::folder::{Backend, Folder};
 use nofault_io::uring::UringDisk;
@@ -14,6 +16,11 @@ use nofault_io::uring::UringDisk;
 const FILES: usize = 40;
 /// Rings that may be kept, and the descriptor by which the test counts.
 const OTHERS: usize = 5;
+/// Time after which the test calls a wait one that never ends.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Locked by the test that runs.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -67,9 +74,74 @@ fn check(backend: Backend) {
 
 #[test]
 fn many_open_files_share_rings_and_threads() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     match UringDisk::ring_refused() {
         Some(refused) => eprintln!("not checked: {refused}"),
         None => check(Backend::Uring),
     }
     check(Backend::Psync);
+}
+
+/// Bytes of a write: the thread of the pool that drops them stays until it may go on, as in a device that does not answer.
+struct Stuck {
+    bytes: IoBuf,
+    is_met: Arc<AtomicBool>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+// SAFETY: the bytes are an `IoBuf`'s, which is `StableBytes` itself.
+unsafe impl StableBytes for Stuck {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        if std::thread::current().name() == Some("nofault-io") {
+            self.is_met.store(true, Ordering::SeqCst);
+            let _ = self.go_on.get_mut().unwrap().recv();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_the_last_file_does_not_wait_for_an_operation_that_another_has_abandoned() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = Folder::open(scratch.path(), Backend::Psync).unwrap();
+    let last = folder.create("last").unwrap();
+    let is_met = Arc::<AtomicBool>::default();
+    let mut releases = Vec::new();
+    // The queue must be dropped while the thread writes.
+    for number in 0..1000 {
+        let disk = folder.create(&number.to_string()).unwrap();
+        let mut queue = disk.queue(&QueueOptions::default()).unwrap();
+        let (release, go_on) = mpsc::channel();
+        releases.push(release);
+        let bytes = IoBuf::zeroed(1 << 20, PageKind::Small).unwrap();
+        let stuck = Stuck { bytes, is_met: Arc::clone(&is_met), go_on: Mutex::new(go_on) };
+        push(&mut *queue, OpKind::Write { data: WriteData::Gather(vec![Arc::new(stuck)]), durable: true });
+        queue.submit().unwrap();
+        std::thread::sleep(Duration::from_micros(300));
+        drop((queue, disk));
+        if is_met.load(Ordering::SeqCst) {
+            break;
+        }
+    }
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut queue = last.queue(&QueueOptions::default()).unwrap();
+        push(&mut *queue, OpKind::Sync);
+        queue.reap(1, &mut Vec::new()).unwrap();
+        drop((queue, last));
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(LIMIT).expect("the last file ends");
+    drop(releases);
+    // It ends with its operation.
+    while threads("nofault-io") > 0 {
+        std::thread::yield_now();
+    }
+    assert!(is_met.load(Ordering::SeqCst), "no write was under way when its queue was dropped");
 }

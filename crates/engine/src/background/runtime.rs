@@ -5,8 +5,9 @@
 //! database starts them, and they end with the last.
 //!
 //! Kept true by:
-//! 1. No work waits long for another's: work that finds no idle thread gets a new one, up to the usual number of its kind, and beyond
-//!    it when no round of that kind has ended for a while, as where a disk does not answer. Threads without work end soon.
+//! 1. No work waits long for another's: work that finds no idle thread gets a new one, up to the usual number of its kind. Beyond it the
+//!    threads of a kind double whenever no round of the kind has ended for a while, as where a disk does not answer: so work behind that
+//!    of many stopped databases waits for a few such times, and not for one of each. Threads without work end soon.
 //! 2. No work waits for work of its own kind, and each kind has a thread at least: where the system has no more threads to give,
 //!    work is late, but comes.
 //! 3. The clock runs no work, so it is never held up.
@@ -116,6 +117,8 @@ struct State {
     groups: [ThreadGroup; KINDS.len()],
     /// Resting work, by the end of its pause.
     timers: BTreeMap<Timer, Arc<dyn Work>>,
+    /// When the clock looks next by itself; `None` when it waits without an end.
+    clock_looks: Option<Instant>,
     /// Number of works that have not left.
     works: usize,
     newest: u64,
@@ -130,6 +133,8 @@ pub(super) type Timer = (Instant, u64);
 struct ThreadGroup {
     queue: VecDeque<Arc<dyn Work>>,
     threads: usize,
+    /// Number of threads that have not looked for work yet: each takes some, as an idle one does.
+    starting: usize,
     idle: usize,
     /// When a round ended last, or work began to wait, or a thread was asked for.
     moved: Instant,
@@ -163,10 +168,18 @@ impl Runtime {
 
     fn new() -> Self {
         let now = Instant::now();
-        let group = |_| ThreadGroup { queue: VecDeque::new(), threads: 0, idle: 0, moved: now, was_refused: false };
+        let group = |_| ThreadGroup {
+            queue: VecDeque::new(),
+            threads: 0,
+            starting: 0,
+            idle: 0,
+            moved: now,
+            was_refused: false,
+        };
         let state = State {
             groups: KINDS.map(group),
             timers: BTreeMap::new(),
+            clock_looks: None,
             works: 0,
             newest: 0,
             threads: 0,
@@ -188,10 +201,13 @@ impl Runtime {
     }
 
     fn add_thread(self: &Arc<Self>, kind: Kind) -> Result<()> {
-        self.lock().groups[kind as usize].threads += 1;
-        self.spawn(kind.name(), move |runtime| runtime.serve(kind)).inspect_err(|_| {
-            self.lock().groups[kind as usize].threads -= 1;
-        })
+        let count = |change: fn(&mut usize)| {
+            let group = &mut self.lock().groups[kind as usize];
+            change(&mut group.threads);
+            change(&mut group.starting);
+        };
+        count(|threads| *threads += 1);
+        self.spawn(kind.name(), move |runtime| runtime.serve(kind)).inspect_err(|_| count(|threads| *threads -= 1))
     }
 
     fn spawn(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> Result<()> {
@@ -251,7 +267,7 @@ impl Runtime {
             state.timers.remove(&timer);
         }
         let group = &mut state.groups[kind];
-        if group.queue.is_empty() && group.idle == 0 {
+        if group.queue.is_empty() {
             group.moved = Instant::now();
         }
         group.queue.push_back(work);
@@ -271,10 +287,11 @@ impl Runtime {
         state.newest += 1;
         let timer = (until, state.newest);
         *lock(work.timer()) = Some(timer);
-        let is_first = state.timers.first_key_value().is_none_or(|(first, _)| timer < *first);
         state.timers.insert(timer, work);
+        // Pauses are set and ended early all the time: most ends lie behind a look that the clock has planned for one of them.
+        let is_before_look = state.clock_looks.is_none_or(|looks| until < looks);
         drop(state);
-        if is_first {
+        if is_before_look {
             self.clock.notify_one();
         }
     }
@@ -294,6 +311,7 @@ impl Runtime {
     /// Runs work of a kind until the runtime ends, or there was none for a while and another thread is left.
     fn serve(&self, kind: Kind) {
         let mut state = self.lock();
+        state.groups[kind as usize].starting -= 1;
         loop {
             let is_closed = state.is_closed;
             let group = &mut state.groups[kind as usize];
@@ -344,24 +362,28 @@ impl Runtime {
             let mut next = state.timers.first_key_value().map(|((until, _), _)| *until);
             let mut short_of = None;
             for (kind, group) in KINDS.iter().zip(&state.groups) {
-                if group.queue.is_empty() || group.idle > 0 {
+                if group.queue.is_empty() || group.idle + group.starting > 0 {
+                    // A thread that takes work and leaves some tells the clock.
                     continue;
                 }
                 let patience = group.moved + kind.stall();
-                if patience <= now || (group.threads < kind.threads_usual() && !group.was_refused) {
-                    short_of = Some(*kind);
+                if patience <= now {
+                    short_of = Some((*kind, group.queue.len().min(group.threads)));
+                } else if group.threads < kind.threads_usual() && !group.was_refused {
+                    short_of = Some((*kind, 1));
                 } else {
                     next = Some(next.map_or(patience, |next| next.min(patience)));
                 }
             }
-            if let Some(kind) = short_of {
+            if let Some((kind, count)) = short_of {
                 drop(state);
-                let refused = self.add_thread(kind);
+                let is_refused = (0..count).any(|_| self.add_thread(kind).is_err());
                 state = self.lock();
                 let group = &mut state.groups[kind as usize];
-                (group.moved, group.was_refused) = (now, refused.is_err());
+                (group.moved, group.was_refused) = (now, is_refused);
                 continue;
             }
+            state.clock_looks = next;
             state = match next {
                 Some(next) => {
                     let left = next.saturating_duration_since(now);

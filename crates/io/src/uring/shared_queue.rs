@@ -106,6 +106,10 @@ impl Queue for SharedQueue {
     }
 
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        if !self.without_ring.is_empty() || !self.done.is_empty() {
+            // No ring would tell of these.
+            return None;
+        }
         let fd = self.on_ring()?.ready_fd();
         self.is_watched.set(true);
         fd

@@ -130,7 +130,7 @@ impl Scheduler {
     /// Ends a watch. Waits for no thread: one that has the queue lets it rest later.
     pub(super) fn end_watch(&self) {
         if self.watches.fetch_sub(1, Ordering::SeqCst) == 1
-            && let Some(mut queue) = self.try_queue()
+            && let Some(mut queue) = self.try_queue_or_miss()
         {
             self.let_rest(&mut queue);
         }
