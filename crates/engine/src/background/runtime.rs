@@ -142,6 +142,31 @@ struct ThreadGroup {
     was_refused: bool,
 }
 
+/// The threads that a kind lacks.
+#[derive(Debug, PartialEq, Eq)]
+enum Shortage {
+    None,
+    /// None until then, unless a round ends before.
+    Until(Instant),
+    Threads(usize),
+}
+
+impl ThreadGroup {
+    fn shortage(&self, kind: Kind, now: Instant) -> Shortage {
+        if self.queue.is_empty() || self.idle + self.starting > 0 {
+            // A thread that takes work and leaves some tells the clock.
+            return Shortage::None;
+        }
+        let look = self.moved + kind.stall();
+        if look <= now {
+            // As many as there are: with one at a time, the last work would wait for one such time for each that is held up.
+            return Shortage::Threads(self.queue.len().min(self.threads));
+        }
+        let is_usual = self.threads < kind.threads_usual() && !self.was_refused;
+        if is_usual { Shortage::Threads(1) } else { Shortage::Until(look) }
+    }
+}
+
 impl Runtime {
     /// Enters work of a kind, and returns the runtime of the process, which has a thread for it.
     ///
@@ -362,17 +387,10 @@ impl Runtime {
             let mut next = state.timers.first_key_value().map(|((until, _), _)| *until);
             let mut short_of = None;
             for (kind, group) in KINDS.iter().zip(&state.groups) {
-                if group.queue.is_empty() || group.idle + group.starting > 0 {
-                    // A thread that takes work and leaves some tells the clock.
-                    continue;
-                }
-                let patience = group.moved + kind.stall();
-                if patience <= now {
-                    short_of = Some((*kind, group.queue.len().min(group.threads)));
-                } else if group.threads < kind.threads_usual() && !group.was_refused {
-                    short_of = Some((*kind, 1));
-                } else {
-                    next = Some(next.map_or(patience, |next| next.min(patience)));
+                match group.shortage(*kind, now) {
+                    Shortage::None => {}
+                    Shortage::Until(look) => next = Some(next.map_or(look, |next| next.min(look))),
+                    Shortage::Threads(count) => short_of = Some((*kind, count)),
                 }
             }
             if let Some((kind, count)) = short_of {
@@ -401,4 +419,62 @@ impl Runtime {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Waiting(Mutex<Option<Timer>>);
+
+    impl Work for Waiting {
+        fn kind(&self) -> Kind {
+            Kind::Log
+        }
+
+        fn timer(&self) -> &Mutex<Option<Timer>> {
+            &self.0
+        }
+
+        fn end_pause(self: Arc<Self>, _: Instant) {}
+
+        fn run(self: Arc<Self>) {}
+    }
+
+    fn group(works: usize, threads: usize, moved: Instant) -> ThreadGroup {
+        let work = |_| Arc::new(Waiting(Mutex::default())) as Arc<dyn Work>;
+        let queue = (0..works).map(work).collect();
+        ThreadGroup { queue, threads, starting: 0, idle: 0, moved, was_refused: false }
+    }
+
+    #[test]
+    fn threads_double_while_none_ends_a_round_so_that_no_work_waits_for_each_that_is_held_up() {
+        let begun = Instant::now();
+        let (mut now, mut threads, mut stalls) = (begun, 1, 0);
+        const WORKS: usize = 300;
+        while threads < WORKS {
+            let group = group(WORKS - threads, threads, now);
+            match group.shortage(Kind::Log, now) {
+                Shortage::Threads(count) => threads += count,
+                Shortage::Until(look) => {
+                    (now, stalls) = (look, stalls + 1);
+                    let Shortage::Threads(count) = group.shortage(Kind::Log, now) else { panic!("no thread is added") };
+                    threads += count;
+                }
+                Shortage::None => panic!("work waits for ever"),
+            }
+        }
+        assert!(threads == WORKS && stalls <= 7, "{threads} threads after {stalls} stalls");
+    }
+
+    #[test]
+    fn no_thread_is_added_for_work_that_another_is_about_to_take() {
+        let now = Instant::now();
+        assert_eq!(group(0, 1, now).shortage(Kind::Log, now + STALL), Shortage::None);
+        assert_eq!(ThreadGroup { idle: 1, ..group(9, 3, now) }.shortage(Kind::Log, now + STALL), Shortage::None);
+        assert_eq!(ThreadGroup { starting: 1, ..group(9, 3, now) }.shortage(Kind::Reads, now), Shortage::None);
+        assert_eq!(group(9, 3, now).shortage(Kind::Reads, now), Shortage::Threads(1));
+        let refused = ThreadGroup { was_refused: true, ..group(9, 1, now) };
+        assert_eq!(refused.shortage(Kind::Log, now), Shortage::Until(now + STALL_OF_LOG));
+    }
 }
