@@ -173,6 +173,25 @@ mod tests {
     }
 
     #[test]
+    fn a_notification_during_a_round_brings_another() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let notifier = Arc::<Notifier>::default();
+        let (of_round, mut left) = (Arc::clone(&notifier), 100);
+        let round = move |_: &Signal, _| {
+            if left > 0 {
+                left -= 1;
+                of_round.notify();
+            }
+            tell.send(left).unwrap();
+            Next::Wait(None)
+        };
+        let work = BackgroundWork::start(Kind::Freeing, notifier, Next::Again, |_| {}, round).unwrap();
+        let rounds = std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(60)).ok());
+        assert_eq!(rounds.take(101).last(), Some(0));
+        drop(work);
+    }
+
+    #[test]
     fn rounds_that_block_hold_up_no_other_work_of_their_kind() {
         let everyone = Arc::new(std::sync::Barrier::new(9));
         let start = |_| {

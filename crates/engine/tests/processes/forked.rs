@@ -269,3 +269,46 @@ fn a_process_forked_while_a_thread_opens_a_database_opens_one_of_its_own() {
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && text.contains("1 passed"), "{text}");
 }
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_forks_while_it_closes() {
+    const FORKS: u32 = 40;
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let path = Path::new(&folder).join("db");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(|| {
+            let mut openings = 0_u32;
+            while !stop.load(Ordering::Relaxed) {
+                // The last one's descriptors, with its locks and its rings, may be those of a child as well.
+                let db = Db::open_or_create(&path, &settings()).unwrap();
+                db.open_or_create_table("t").unwrap().put("openings", openings.to_string()).unwrap();
+                db.close().unwrap();
+                openings += 1;
+            }
+            openings
+        });
+        {
+            let _stop = Stop(&stop);
+            for _ in 0..FORKS {
+                in_a_child(|| {
+                    open_and_close();
+                    // The parent closes and opens meanwhile.
+                    std::thread::sleep(std::time::Duration::from_millis(30));
+                });
+            }
+        }
+        assert!(opened.join().unwrap() > 0);
+    });
+    let db = Db::open(&path, &settings()).unwrap();
+    assert!(db.verify().unwrap().is_clean());
+}
+
+#[test]
+fn a_process_forked_while_a_thread_closes_a_database_keeps_nothing_of_it_locked() {
+    let folder = folder();
+    let ended = child("forked::child_that_forks_while_it_closes", folder.path(), &[]).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -1,5 +1,6 @@
 //! Many open databases in one process: they share threads and rings, and each has few descriptors and little memory.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -136,4 +137,108 @@ fn many_databases_share_threads_and_have_few_descriptors_and_little_memory() {
     let ended = child("many::child_with_many_databases", folder.path(), &[]).wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Threads that open and close databases beside each other, and how often each does.
+const OPENERS: usize = 6;
+/// Environment variable with another number of openings for each of them.
+const OPENINGS: &str = "NOFAULT_OPENINGS";
+const OPENINGS_USUAL: usize = 40;
+/// Most growth of resident memory from the first half of the openings to their end. A runtime that is kept for each database that was
+/// the last, or a ring, would take more.
+const GROWTH_BYTES_MAX: u64 = 24 << 20;
+
+/// Opens, uses and closes a database, in one of the ways in which programs do that.
+fn open_use_and_close(path: &Path, turn: usize) {
+    let db = Db::open_or_create(path, &settings()).unwrap();
+    let table = db.open_or_create_table("t").unwrap();
+    let value = turn.to_string();
+    if turn.is_multiple_of(3) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let table: &nofault::Table = table.as_ref();
+            table.put("turn", &value).await.unwrap();
+            assert_eq!(table.get("turn").await.unwrap(), Some(value.into_bytes()));
+        });
+    } else {
+        table.put("turn", &value).unwrap();
+        assert_eq!(table.get("turn").unwrap(), Some(value.into_bytes()));
+    }
+    if turn.is_multiple_of(2) { db.close().unwrap() } else { drop((table, db)) }
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_opens_and_closes() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let folder = Path::new(&folder);
+    let openings = std::env::var(OPENINGS).map_or(OPENINGS_USUAL, |text| text.parse().unwrap());
+    let descriptors_before = descriptors();
+    let open_and_close = || {
+        std::thread::scope(|scope| {
+            for opener in 0..OPENERS {
+                let path = folder.join(opener.to_string());
+                scope.spawn(move || (0..openings / 2).for_each(|turn| open_use_and_close(&path, turn)));
+            }
+        });
+        await_threads(0);
+        assert_eq!(descriptors(), descriptors_before, "all descriptors are given back");
+        resident_bytes()
+    };
+    let (first, second) = (open_and_close(), open_and_close());
+    assert!(second <= first + GROWTH_BYTES_MAX, "{first} bytes of memory, then {second}");
+    println!("resident: {first} bytes, then {second}");
+}
+
+#[test]
+fn databases_that_are_opened_and_closed_beside_each_other_leave_no_threads_descriptors_and_memory() {
+    let folder = folder();
+    let ended = child("many::child_that_opens_and_closes", folder.path(), &[]).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+    for opener in 0..OPENERS {
+        let db = Db::open(folder.path().join(opener.to_string()), &settings()).unwrap();
+        assert!(db.verify().unwrap().is_clean());
+    }
+}
+
+#[test]
+#[ignore = "run as a child by the test below"]
+fn child_that_ends_beside_open_databases() {
+    const ROWS: u32 = 200;
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let open = |number: usize| {
+        let db = Db::create(Path::new(&folder).join(number.to_string()), &settings()).unwrap();
+        let table = db.create_table("t").unwrap();
+        (db, table)
+    };
+    let databases: Vec<(Db, Table)> = (0..OPENERS).map(open).collect();
+    // Never dropped.
+    let databases = Box::leak(databases.into_boxed_slice());
+    for (_, table) in &*databases {
+        std::thread::spawn(|| {
+            for row in 0_u64.. {
+                table.put(row.to_be_bytes(), vec![7; 5000]).unwrap();
+            }
+        });
+    }
+    while databases.iter().any(|(_, table)| table.get(u64::from(ROWS).to_be_bytes()).unwrap().is_none()) {
+        std::thread::yield_now();
+    }
+    println!("\nended");
+    std::process::exit(0);
+}
+
+#[test]
+fn a_process_ends_beside_the_work_of_databases_that_it_has_open() {
+    let folder = folder();
+    let mut ending = child("many::child_that_ends_beside_open_databases", folder.path(), &[]);
+    let mut lines = BufReader::new(ending.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ended"), "the child has failed");
+    assert!(ending.wait().unwrap().success());
+    for number in 0..OPENERS {
+        let db = Db::open(folder.path().join(number.to_string()), &settings()).unwrap();
+        assert!(db.verify().unwrap().is_clean());
+        assert!(db.table("t").unwrap().len().unwrap() > 200);
+    }
 }
