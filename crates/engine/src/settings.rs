@@ -73,9 +73,9 @@ pub struct Settings {
     ///
     /// All databases of a process share these threads: at rest one for each of six kinds of work (log, checkpoints, pages, reads,
     /// dropped tables, compaction) and a clock, however many databases are open. More start while there is more to do: up to three
-    /// for the log and two for most other kinds; one for each database whose tasks wait for reads at the moment; and another
-    /// whenever no work of a kind has ended for 100 ms (50 ms for the log) while more waits. So a database waits that long, and no longer,
-    /// where the threads of its work are all held up by the disks of others. Threads without work end after a second, the last with the
+    /// for the log and two for most other kinds; one for each database whose tasks wait for reads at the moment; and as many
+    /// again whenever no work of a kind has ended for 100 ms (50 ms for the log) while more waits. So a database waits that long, and a few
+    /// times as long behind the work of hundreds, where the threads of its work are all held up by the disks of others. Threads without work end after a second, the last with the
     /// last database.
     ///
     /// At rest a database has four descriptors: a fifth where its files are in the page cache, and one more for a ring if its cache has
