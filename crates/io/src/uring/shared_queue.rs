@@ -120,3 +120,35 @@ impl Queue for SharedQueue {
         self.rest();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::completion::OpKind;
+    use crate::disk::FileOptions;
+    use crate::uring::UringDisk;
+
+    #[test]
+    fn operations_for_which_there_was_no_ring_are_carried_out_and_no_ring_is_to_tell_of_them() {
+        if let Some(refused) = UringDisk::ring_refused() {
+            eprintln!("not checked: {refused}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let options = FileOptions { create: true, ..FileOptions::default() };
+        let disk = UringDisk::open(&folder.path().join("file"), &options).unwrap();
+        let mut queue = SharedQueue::new(Arc::clone(&disk.file), Rings::of_process(), 8);
+        // As `push` does where no ring can be borrowed. Others of the process give theirs back before a descriptor is asked for.
+        queue.without_ring.push(Op::new(1, 0, OpKind::Sync));
+        assert!(queue.in_flight() == 1 && queue.ready_fd().is_none());
+        queue.submit().unwrap();
+        assert!(queue.in_flight() == 1 && queue.ready_fd().is_none());
+        queue.push(Op::new(2, 0, OpKind::Sync)).unwrap();
+        let mut done = Vec::new();
+        queue.reap(2, &mut done).unwrap();
+        let tokens: Vec<_> = done.iter().map(|done| (done.op.token, done.result.is_ok())).collect();
+        assert!(tokens == [(1, true), (2, true)] && queue.in_flight() == 0);
+        assert!(queue.on_ring.get().is_none(), "the ring is given back");
+        assert!(queue.ready_fd().is_some());
+    }
+}
