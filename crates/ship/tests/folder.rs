@@ -222,7 +222,8 @@ async fn a_lock_file_that_is_left_or_removed_keeps_no_shipper_out() {
             "folder" => std::fs::create_dir(&lock).unwrap(),
             _ => drop(std::os::unix::net::UnixListener::bind(&lock).unwrap()),
         }
-        let error = Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap_err();
+        let soon = ShipOptions { start_timeout: Duration::from_secs(1), ..options() };
+        let error = Ship::start(&source.db, address(folder.path()).store, soon).await.unwrap_err();
         let told = error.to_string();
         assert!(error.kind() == ErrorKind::Refused && told.contains(&format!("{}: ", lock.display())), "{told}");
         assert!(told.contains(what) && !told.contains("probe"), "{told}");
@@ -247,14 +248,14 @@ async fn while_the_lock_is_held_a_change_waits_and_ends_by_its_time() {
     assert!(error.kind() == ErrorKind::Busy && error.to_string().contains("holds the lock"), "{error}");
     let waiting = ShipOptions { start_timeout: Duration::MAX, attempts_at_start: 1, ..options() };
     let store = FaultyStore::new(address(folder.path()).store, Faults::None);
-    let begun = Ship::start(&source.db, store.clone(), waiting);
-    let release = async {
-        while store.requests() < 12 {
-            tokio::task::yield_now().await;
-        }
-        held.unlock().unwrap();
-    };
-    tokio::join!(begun, release).0.unwrap().close().await.unwrap();
+    let (db, to) = (source.db.clone(), store.clone());
+    let begun = tokio::spawn(async move { Ship::start(&db, to, waiting).await });
+    while store.requests() < 12 {
+        assert!(!begun.is_finished(), "it waits for the lock");
+        tokio::task::yield_now().await;
+    }
+    held.unlock().unwrap();
+    begun.await.unwrap().unwrap().close().await.unwrap();
     drop(held);
     Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap().close().await.unwrap();
 }
