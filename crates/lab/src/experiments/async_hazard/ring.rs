@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
-use nofault_io::uring::UringDisk;
+use nofault_io::disk::{DirectIo, FileOptions, Queue, QueueOptions};
+use nofault_io::uring::{UringDisk, UringOptions};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
@@ -80,7 +80,8 @@ impl Reactor {
         let disk = UringDisk::open(path, &options)?;
         // Not `single_thread`: with DEFER_TASKRUN completions are posted only when the ring is entered, and a poller
         // would have to enter it to see them.
-        let queue = disk.queue(&QueueOptions::default())?;
+        // One of its own, with its file registered, as the other methods with a ring have.
+        let queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default())?;
         let descriptor = queue
             .ready_fd()
             .ok_or_else(|| LabError::new(LabErrorKind::Unsupported, "this ring cannot be polled"))?
@@ -89,7 +90,7 @@ impl Reactor {
         let ready = crate::ticker::watch(descriptor)?;
         let reactor = Rc::new(Self {
             ready,
-            queue: RefCell::new(queue),
+            queue: RefCell::new(Box::new(queue)),
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             flush_planned: Cell::new(false),
