@@ -393,7 +393,9 @@ fn when_the_runtime_of_a_shipper_ends_its_callers_learn_of_it() {
             ship.durable().await.unwrap_err()
         };
         let ending = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            while ship.stats().requests_failed == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             one.shutdown_background();
         };
         let (error, ()) = tokio::join!(waiting, ending);
