@@ -285,7 +285,10 @@ fn ms(time: SystemTime) -> u128 {
 fn runtime() -> Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     // Tokio panics where it has no such thread and can start none, and does with those that it has otherwise. So the first one stays.
-    builder.enable_all().max_blocking_threads(WAITING_THREADS).thread_keep_alive(Duration::MAX);
+    builder.enable_time().max_blocking_threads(WAITING_THREADS).thread_keep_alive(Duration::MAX);
+    // Needed for the network only. With it tokio may make descriptors for signals, and panics where it can have none.
+    #[cfg(feature = "s3")]
+    builder.enable_io();
     let runtime = builder.build().map_err(|error| LabError::system("start the runtime", &error))?;
     let no_thread = |error| anyhow::Error::from(LabError::no_thread(&error));
     let is_possible = std::thread::Builder::new().spawn(|| {}).map_err(no_thread)?;

@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,20 +24,26 @@ use crate::error::{ErrorKind, Result};
 /// Returns a guard that keeps the database open until it is dropped; `None` once the database is closed.
 pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
-/// A data file, or the folder of a database that is being removed: its device and inode.
-type FileId = (u64, u64);
+/// What is open or being removed.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Id {
+    /// A data file: its device and inode.
+    File(u64, u64),
+    /// A name for a database's folder in the folder with this device and inode. The name may stand for another folder meanwhile.
+    Name(u64, u64, OsString),
+}
 
 static OPEN: PerProcess<Openings> = PerProcess::new();
 
 #[derive(Default)]
 struct Openings {
-    of_files: Mutex<BTreeMap<FileId, State>>,
+    of_files: Mutex<BTreeMap<Id, State>>,
     /// Notified when the list changes in a way that may end a wait.
     changed: Condvar,
 }
 
 impl Openings {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileId, State>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Id, State>> {
         self.of_files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,16 +66,20 @@ impl State {
 
 /// An open database of this process. Dropped when it is closed, after its locks.
 pub(super) struct Opening {
-    id: Option<FileId>,
+    id: Option<Id>,
     number: u64,
 }
 
 impl Opening {
     /// Notes that the file is being opened. `None` stands for a database without a file, for which nothing is noted.
-    pub(super) fn register(id: Option<FileId>) -> Self {
+    pub(super) fn register(file: Option<(u64, u64)>) -> Self {
+        Self::of(file.map(|(device, inode)| Id::File(device, inode)))
+    }
+
+    fn of(id: Option<Id>) -> Self {
         static NEWEST: AtomicU64 = AtomicU64::new(0);
         let number = NEWEST.fetch_add(1, Ordering::Relaxed);
-        if let Some(id) = id {
+        if let Some(id) = id.clone() {
             OPEN.get().lock().insert(id, State { number, owner: None, outliving: 0 });
         }
         Self { id, number }
@@ -76,7 +87,7 @@ impl Opening {
 
     /// Notes that the database in a folder is being closed and removed, until this is dropped.
     pub(super) fn removal(folder: &Path) -> Self {
-        let opening = Self::register(id_of(folder));
+        let opening = Self::of(name_of(folder));
         // No handle is left.
         opening.belongs_to(Weak::<()>::new());
         opening
@@ -84,34 +95,34 @@ impl Opening {
 
     /// Registers the owner of the database, which is dropped with the last handle.
     pub(super) fn belongs_to(&self, owner: Weak<dyn Any + Send + Sync>) {
-        change(self.id, self.number, |state| state.owner = Some(owner));
+        change(self.id.as_ref(), self.number, |state| state.owner = Some(owner));
     }
 
     /// Returns a function that makes guards: each keeps the database open without being a handle.
     pub(super) fn outliving(&self, owner: Weak<dyn Any + Send + Sync>) -> Keep {
-        let (id, number) = (self.id, self.number);
+        let (id, number) = (self.id.clone(), self.number);
         Box::new(move || {
             let owner = owner.upgrade()?;
-            change(id, number, |state| state.outliving += 1);
-            Some(Box::new(Outliving { id, number, owner: Some(owner) }))
+            change(id.as_ref(), number, |state| state.outliving += 1);
+            Some(Box::new(Outliving { id: id.clone(), number, owner: Some(owner) }))
         })
     }
 
     /// Returns a function to be called when the database can never be closed, so that later openings of the same
     /// database do not wait for it.
     pub(super) fn stays_open(&self) -> impl FnOnce() + use<> {
-        let (id, number) = (self.id, self.number);
-        move || change(id, number, |state| state.owner = None)
+        let (id, number) = (self.id.clone(), self.number);
+        move || change(id.as_ref(), number, |state| state.owner = None)
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
+        let Some(id) = &self.id else { return };
         let open = OPEN.get();
         let mut of_files = open.lock();
-        if of_files.get(&id).is_some_and(|state| state.number == self.number) {
-            of_files.remove(&id);
+        if of_files.get(id).is_some_and(|state| state.number == self.number) {
+            of_files.remove(id);
         }
         open.changed.notify_all();
     }
@@ -119,7 +130,7 @@ impl Drop for Opening {
 
 /// Keeps a database open that may have no handle left.
 struct Outliving {
-    id: Option<FileId>,
+    id: Option<Id>,
     number: u64,
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -129,14 +140,14 @@ impl Drop for Outliving {
         // Dropping the owner may close the database. It comes before the decrement: the other way round an opening
         // would conclude in between that a handle is left.
         drop(self.owner.take());
-        change(self.id, self.number, |state| state.outliving -= 1);
+        change(self.id.as_ref(), self.number, |state| state.outliving -= 1);
     }
 }
 
-fn change(id: Option<FileId>, number: u64, change: impl FnOnce(&mut State)) {
+fn change(id: Option<&Id>, number: u64, change: impl FnOnce(&mut State)) {
     let Some(id) = id else { return };
     let open = OPEN.get();
-    if let Some(state) = open.lock().get_mut(&id).filter(|state| state.number == number) {
+    if let Some(state) = open.lock().get_mut(id).filter(|state| state.number == number) {
         change(state);
     }
     open.changed.notify_all();
@@ -154,8 +165,8 @@ pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Resul
             Err(error) if error.kind() == ErrorKind::Busy && !background::is_here() => error,
             result => return result,
         };
-        let Some(id) = id_of(data) else { return Err(refused) };
-        match wait_closed(id) {
+        let Ok(file) = std::fs::symlink_metadata(data) else { return Err(refused) };
+        match wait_closed(&Id::File(file.dev(), file.ino())) {
             Some(closed) if closed => was_open = true,
             // The database may have been closed between `open` and `wait_closed`.
             None if was_open => was_open = false,
@@ -168,24 +179,27 @@ pub(super) fn once_closed<T>(data: &Path, open: impl Fn() -> Result<T>) -> Resul
 /// the removal may have to wait.
 pub(super) fn once_removed(folder: &Path) {
     if !background::is_here()
-        && let Some(id) = id_of(folder)
+        && let Some(name) = name_of(folder)
     {
-        wait_closed(id);
+        wait_closed(&name);
     }
 }
 
-fn id_of(path: &Path) -> Option<FileId> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+/// Returns the name of a folder; `None` for one that exists in any case, such as `..`.
+fn name_of(folder: &Path) -> Option<Id> {
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above = std::fs::metadata(parent).ok()?;
+    Some(Id::Name(above.dev(), above.ino(), folder.file_name()?.to_owned()))
 }
 
 /// Waits until this process has closed the database of this file, if it is about to. Returns true after the closing,
 /// false when a handle is left, and `None` when this process does not have the file open.
-fn wait_closed(id: FileId) -> Option<bool> {
+fn wait_closed(id: &Id) -> Option<bool> {
     let open = OPEN.get();
     let mut of_files = open.lock();
-    let number = of_files.get(&id)?.number;
+    let number = of_files.get(id)?.number;
     loop {
-        match of_files.get(&id) {
+        match of_files.get(id) {
             Some(state) if state.number == number && state.is_closing() => {}
             Some(state) if state.number == number => return Some(false),
             _ => return Some(true),

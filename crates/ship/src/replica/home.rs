@@ -97,7 +97,11 @@ impl Home {
         let current = self.current()?;
         for copy in self.copies()?.into_iter().filter(|copy| Some(*copy) != current) {
             let path = self.path(copy);
-            fs::remove_dir_all(&path).map_err(|error| failed(&path, &error))?;
+            match fs::remove_dir_all(&path) {
+                // An attempt that failed removes its own copy.
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&path, &error)),
+                _ => {}
+            }
         }
         Ok(())
     }
