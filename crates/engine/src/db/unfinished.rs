@@ -294,7 +294,7 @@ mod tests {
         for round in 0..20 {
             drop(UnfinishedDb::create(&path, &settings).await.unwrap());
             if round % 2 == 0 {
-                // As somebody may who has seen that it is unfinished: the folder that the next one makes is not the one that is removed.
+                // As another process may: the folder that the next creation makes is not the removed one.
                 let _ = std::fs::remove_dir_all(&path);
             }
         }
