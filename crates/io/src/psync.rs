@@ -10,7 +10,7 @@
 //! 1. A worker owns the operation, memory included, until it hands it to the queue's list. A queue that is dropped takes back the
 //!    operations that no worker has begun; the others are abandoned: they end in a list without readers, and are freed with it. No end
 //!    of a disk waits for those, which may be another disk's that does not answer.
-//! 2. An operation waits at its disk ([`Load::waiting`]) only while as many as the disk allows are with the pool. The end of each brings
+//! 2. An operation waits at its disk (`Load::waiting`) only while as many as the disk allows are with the pool. The end of each brings
 //!    the next.
 
 use std::collections::VecDeque;
