@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use nofault::{Db, ErrorKind};
@@ -149,7 +149,17 @@ impl Follower {
             Err(error) if error.kind() == ErrorKind::NotFound => Db::create_in(&directory, &settings())?,
             opened => opened?,
         };
-        let (log, state) = nofault_raft::open(&db, "group", &[VALUES], self.folder.path().join("2"), Values).await?;
+        let snapshots = self.folder.path().join("2");
+        let begun = Instant::now();
+        let (log, state) = loop {
+            match nofault_raft::open(&db, "group", &[VALUES], &snapshots, Values).await {
+                // A task of the life before may still have the folder.
+                Err(nofault_raft::Error::Busy(_)) if SOON.is_none_or(|soon| begun.elapsed() < soon) => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                opened => break opened?,
+            }
+        };
         let reader = state.reader();
         let raft = Raft::new(2, config(), self.network.links_of(2), log, state).await?;
         self.network.connect(2, raft.clone());
