@@ -70,8 +70,8 @@ fn number() -> &'static AtomicU32 {
     }
 }
 
-/// A value of which each process has one of its own, made when it is first used. A forked child begins with a new value: that of
-/// its parent may have its locks held by threads that the child does not have.
+/// A value that each process has once, made when it is first used. A forked child begins with a new value: its parent's may have
+/// locks held by threads that the child does not have.
 ///
 /// Kept true by: no value is ever dropped, so a reference to one lives as long as the program. A line of ancestors has one
 /// value for each fork.

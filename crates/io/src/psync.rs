@@ -47,8 +47,8 @@ pub struct PsyncDisk {
 
 impl PsyncDisk {
     /// Opens a file or block device; `threads` bounds how many operations are in the kernel at a time, over all
-    /// queues of the disk. The threads are those of the process, shared with its other disks: one when there is nothing to do; more
-    /// start with the work.
+    /// queues of the disk. All disks of the process share their threads: one when there is nothing to do; more start with
+    /// the work.
     ///
     /// # Errors
     /// `InvalidCall` for zero threads or a path that is neither file nor device, `Unsupported` when direct I/O is

@@ -1,7 +1,7 @@
 //! A disk through io_uring: raw rings, with file and memory registered where the kernel allows it.
 //!
 //! A queue that asks for nothing special shares the process's rings with other queues (`rings`, `shared_queue`). One with registered
-//! memory, for one thread, or deeper than those rings has a ring of its own.
+//! memory, for one thread, or deeper than those rings has a dedicated ring.
 //!
 //! This file opens disks and decides how a ring is set up; `queue` runs operations on it. Every flag and registration
 //! that was requested and refused is named, with the kernel's reason, in the notes of disk and queue.
@@ -138,7 +138,7 @@ impl UringDisk {
         Ok(queue)
     }
 
-    /// Adds the notes of a queue to those of the disk.
+    /// Adds a queue's notes to the disk's.
     fn say(&self, notes: &[DiskNote]) {
         let mut said = self.queue_notes.lock().unwrap_or_else(PoisonError::into_inner);
         for note in notes {

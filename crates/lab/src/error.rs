@@ -136,7 +136,7 @@ impl LabError {
         self.kind
     }
 
-    /// The exit code of a process that ends with this error: that of its kind.
+    /// The exit code of a process that ends with this error, by its kind.
     pub fn exit_code(&self) -> u8 {
         self.kind.exit_code()
     }

@@ -48,7 +48,7 @@ struct Newer<'l> {
 pub(crate) async fn read(remote: &Remote) -> Result<(Current, Age)> {
     let present = match remote.list().await {
         Ok(present) => present,
-        // Reading objects is a right of its own.
+        // Reading and listing objects are separate rights.
         Err(error) if error.kind() == ErrorKind::NoPermission => {
             let what =
                 format!("whether the manifest is the newest one is not known: the objects cannot be listed: {error}");

@@ -352,7 +352,7 @@ mod tests {
     fn the_kind_of_an_error_of_a_folder_is_the_one_of_its_cause() {
         use std::io::{Error as IoError, ErrorKind as Io};
 
-        // As `LocalFileSystem` hides it, behind an error of its own.
+        // As `LocalFileSystem` hides it, behind its private error.
         #[derive(Debug)]
         struct Hiding(IoError);
         impl std::fmt::Display for Hiding {

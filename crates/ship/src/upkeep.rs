@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// time by the clock of the database, from which commits have theirs.
 ///
 /// # Errors
-/// `Corrupt` when a piece of the log is damaged or gone; those of [`Writer::advance`].
+/// `Corrupt` when a piece of the log is damaged or gone; [`Writer::advance`]'s errors.
 pub(crate) async fn care(writer: &mut Writer, looked_at: &mut Option<Instant>, now: SystemTime) -> Result<()> {
     merge(writer).await?;
     let pause = LOOK_EVERY.min(writer.options.grace);

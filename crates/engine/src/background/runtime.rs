@@ -6,9 +6,9 @@
 //!
 //! Kept true by:
 //! 1. No work waits long for another's: work that finds no idle thread gets a new one, up to the usual number of its kind. Beyond it the
-//!    threads of a kind double whenever no round of the kind has ended for a while, as where a disk does not answer: so work behind that
-//!    of many stopped databases waits for a few such times, and not for one of each. Threads without work end soon.
-//! 2. No work waits for work of its own kind, and each kind has a thread at least: where the system has no more threads to give,
+//!    threads of a kind double whenever no round of the kind has ended for a while, as where a disk does not answer: so work behind many
+//!    stopped databases waits for a few such times, and not for one of each. Threads without work end soon.
+//! 2. No work waits for other work of the same kind, and each kind has a thread at least: where the system has no more threads to give,
 //!    work is late, but comes.
 //! 3. The clock runs no work, so it is never held up.
 //!

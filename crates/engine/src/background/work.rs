@@ -105,12 +105,7 @@ impl Work for DatabaseWork {
                 }
                 pause => {
                     drop(calls);
-                    let set_timer = || {
-                        pause
-                            .into_iter()
-                            .for_each(|pause| self.runtime.set_timer(Arc::clone(&self) as Arc<dyn Work>, pause))
-                    };
-                    if self.signal.notifier.rest(&self, set_timer) {
+                    if self.rest(pause) {
                         return;
                     }
                     calls = lock(&self.calls);
@@ -121,6 +116,15 @@ impl Work for DatabaseWork {
 }
 
 impl DatabaseWork {
+    /// Rests for this time, or until the notifier is notified. Returns false where it was notified already.
+    fn rest(self: &Arc<Self>, pause: Option<Duration>) -> bool {
+        self.signal.notifier.rest(self, || {
+            if let Some(pause) = pause {
+                self.runtime.set_timer(Arc::clone(self) as Arc<dyn Work>, pause);
+            }
+        })
+    }
+
     fn end(&self, calls: Option<Calls>, panic: Option<&Error>) {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let _span = self.context.enter();
@@ -179,14 +183,7 @@ impl BackgroundWork {
         });
         let rests = match first {
             Next::Again | Next::End => false,
-            Next::Wait(pause) => {
-                let set_timer = || {
-                    pause
-                        .into_iter()
-                        .for_each(|pause| work.runtime.set_timer(Arc::clone(&work) as Arc<dyn Work>, pause))
-                };
-                work.signal.notifier.rest(&work, set_timer)
-            }
+            Next::Wait(pause) => work.rest(pause),
         };
         if !rests {
             Arc::clone(&work).resume();

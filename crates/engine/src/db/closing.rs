@@ -6,7 +6,7 @@
 //! for a reason that the caller cannot see, and waits instead.
 //!
 //! Kept true by: an opening waits only while nothing but such commits, or the closing itself, keeps the database; each
-//! of them ends, and notifies `changed` when it has. A forked child has a list of its own: nothing of its parent's ends there.
+//! of them ends, and notifies `changed` when it has. A forked child begins with an empty list: nothing of its parent's ends there.
 
 use std::any::Any;
 use std::collections::BTreeMap;

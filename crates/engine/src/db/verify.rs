@@ -77,8 +77,8 @@ impl Verification {
         self.problems.is_empty()
     }
 
-    /// Notes damage in a table. An error that says nothing about the data, such as that of an invalidated snapshot or of a
-    /// limit, ends the verification.
+    /// Notes damage in a table. An error that says nothing about the data, such as an invalidated snapshot or a limit of the
+    /// process, ends the verification.
     fn note(&mut self, table: &str, error: Error) -> Result<()> {
         if error.is_of_the_moment() {
             return Err(error);

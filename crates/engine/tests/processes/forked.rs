@@ -12,7 +12,7 @@ use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_sim::{SimOptions, SimWorld};
 
-use crate::{FOLDER, child, folder};
+use crate::{FOLDER, child, folder, passes_in_a_child};
 
 /// Rows of the table: more than the cache holds.
 const ROWS: u32 = 6000;
@@ -237,7 +237,7 @@ fn a_forked_process_is_refused_and_its_parent_and_their_files_do_not_notice() {
     assert!(db.verify().unwrap().is_clean());
 }
 
-/// Opens and closes a database of its own, in memory.
+/// Opens and closes a database in memory.
 fn open_and_close() {
     let world = SimWorld::new(1, SimOptions::calm());
     Db::create_in(&world.directory(), &settings()).unwrap().close().unwrap();
@@ -265,9 +265,7 @@ fn child_that_forks_while_it_opens() {
 #[test]
 fn a_process_forked_while_a_thread_opens_a_database_opens_one_of_its_own() {
     let folder = folder();
-    let ended = child("forked::child_that_forks_while_it_opens", folder.path(), &[]).wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+    passes_in_a_child("forked::child_that_forks_while_it_opens", folder.path());
 }
 
 #[test]
@@ -281,7 +279,7 @@ fn child_that_forks_while_it_closes() {
         let opened = scope.spawn(|| {
             let mut openings = 0_u32;
             while !stop.load(Ordering::Relaxed) {
-                // The last one's descriptors, with its locks and its rings, may be those of a child as well.
+                // A child may have inherited the last one's descriptors, with its locks and rings.
                 let db = Db::open_or_create(&path, &settings()).unwrap();
                 db.open_or_create_table("t").unwrap().put("openings", openings.to_string()).unwrap();
                 db.close().unwrap();
@@ -308,7 +306,5 @@ fn child_that_forks_while_it_closes() {
 #[test]
 fn a_process_forked_while_a_thread_closes_a_database_keeps_nothing_of_it_locked() {
     let folder = folder();
-    let ended = child("forked::child_that_forks_while_it_closes", folder.path(), &[]).wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+    passes_in_a_child("forked::child_that_forks_while_it_closes", folder.path());
 }

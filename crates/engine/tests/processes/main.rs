@@ -23,7 +23,7 @@ use std::process::{Child, Command, Stdio};
 /// Environment variable with the folder of the child's database.
 const FOLDER: &str = "NOFAULT_CHILD_FOLDER";
 
-/// Starts the ignored test `name` in a process of its own, with these environment variables.
+/// Starts the ignored test `name` in a dedicated process, with these environment variables.
 fn child(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
@@ -33,6 +33,13 @@ fn child(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Child {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap()
+}
+
+/// Runs the ignored test `name` in a dedicated process, and checks that it has passed.
+fn passes_in_a_child(name: &str, folder: &Path) {
+    let ended = child(name, folder, &[]).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
 }
 
 /// Creates a temporary folder on the file system of the sources, which is not tmpfs.

@@ -8,7 +8,7 @@ use nofault::blocking::{Db, Table};
 use nofault::settings::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{FOLDER, child, folder};
+use crate::{FOLDER, child, folder, passes_in_a_child};
 
 const DATABASES: usize = 300;
 /// Most descriptors that the process may have: fewer than five for each database.
@@ -134,9 +134,7 @@ fn child_with_many_databases() {
 #[test]
 fn many_databases_share_threads_and_have_few_descriptors_and_little_memory() {
     let folder = folder();
-    let ended = child("many::child_with_many_databases", folder.path(), &[]).wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+    passes_in_a_child("many::child_with_many_databases", folder.path());
 }
 
 /// Threads that open and close databases beside each other, and how often each does.
@@ -193,9 +191,7 @@ fn child_that_opens_and_closes() {
 #[test]
 fn databases_that_are_opened_and_closed_beside_each_other_leave_no_threads_descriptors_and_memory() {
     let folder = folder();
-    let ended = child("many::child_that_opens_and_closes", folder.path(), &[]).wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&ended.stdout);
-    assert!(ended.status.success() && text.contains("1 passed"), "{text}");
+    passes_in_a_child("many::child_that_opens_and_closes", folder.path());
     for opener in 0..OPENERS {
         let db = Db::open(folder.path().join(opener.to_string()), &settings()).unwrap();
         assert!(db.verify().unwrap().is_clean());

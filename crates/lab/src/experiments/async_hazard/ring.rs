@@ -80,7 +80,7 @@ impl Reactor {
         let disk = UringDisk::open(path, &options)?;
         // Not `single_thread`: with DEFER_TASKRUN completions are posted only when the ring is entered, and a poller
         // would have to enter it to see them.
-        // One of its own, with its file registered, as the other methods with a ring have.
+        // A dedicated ring with its file registered, as the other methods with a ring have.
         let queue = disk.queue_with(&QueueOptions::default(), &UringOptions::default())?;
         let descriptor = queue
             .ready_fd()
