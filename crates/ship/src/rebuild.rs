@@ -114,14 +114,14 @@ pub(crate) async fn check_copies(
     let (mut problems, mut remarks) = (Vec::new(), Vec::new());
     for (sequence, name) in damaged {
         let what = format!("{name}: this copy of the manifest is damaged");
-        match () {
-            () if newest_sound > Some(sequence) => remarks.push(format!("{what}; a newer one is sound")),
-            () if sequence > manifest.sequence => {
-                problems.push(format!(
-                    "{what}, and no shipper replaces it, as its number is later than the manifest's: move it away"
-                ));
-            }
-            () => problems.push(what),
+        if newest_sound > Some(sequence) {
+            remarks.push(format!("{what}; a newer one is sound"));
+        } else if sequence > manifest.sequence {
+            problems.push(format!(
+                "{what}, and no shipper replaces it, as its number is later than the manifest's: move it away"
+            ));
+        } else {
+            problems.push(what);
         }
     }
     Ok((problems, remarks))

@@ -32,7 +32,7 @@ pub struct Verification {
     pub unneeded_objects: u64,
     /// The problems that were found: none if every point can be restored.
     pub problems: Vec<String>,
-    /// What a person should know of, and that no restore needs.
+    /// Remarks for a person, about damage that no restore meets.
     pub remarks: Vec<String>,
 }
 
