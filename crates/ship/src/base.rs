@@ -1,6 +1,6 @@
-//! Bases: the content of all tables as of one commit, written from a snapshot in parts of bounded size. One of the whole is a dense
-//! copy: key after key, without free space, so its size is that of the entries. An increment has the content of pages that
-//! were written after the base before it. Also decides when one is due.
+//! Bases: the content of all tables as of one commit, written from a snapshot in parts of bounded size. A base of the whole is a
+//! dense copy: key after key, without free space, so it is as large as the entries. An increment has the content of the pages
+//! written after the base before it. Also decides when one is due.
 
 use nofault::db::{Change, Position};
 use nofault::{CommitSeq, Db, Snapshot, Table};

@@ -12,8 +12,8 @@ use crate::remote::Remote;
 /// Objects that are read at a time. Each takes its length, and its length before compression, in memory.
 const AHEAD: usize = 3;
 
-/// Reads objects in order and returns the commits of each, still encoded. Reading has begun for the next ones meanwhile, and ends when this is
-/// dropped.
+/// Reads objects in order and returns the commits of each, still encoded. While one is in use, the next ones are being read; dropping this
+/// ends the reading.
 pub(crate) struct Fetcher {
     remote: Remote,
     objects: std::vec::IntoIter<NamedObject>,

@@ -62,7 +62,7 @@ impl fmt::Display for ClockStep {
 /// Returns the spans that were shipped under a name and can be restored, the oldest first. Two requests, and some for objects that no manifest names.
 ///
 /// # Errors
-/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read, or an older one was put in its place; the errors of the store.
+/// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read, or an older one has replaced it; the errors of the store.
 pub async fn history(store: Arc<dyn ObjectStore>, name: &str) -> Result<Vec<Span>> {
     let remote = Remote::new(store, name, READING)?;
     match newest::read(&remote).await? {

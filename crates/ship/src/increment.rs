@@ -4,8 +4,8 @@
 //! table, the ranges of keys that have changed and the entries in them now. Tables keep their ids when they are renamed,
 //! so the tables that were dropped, renamed and created between the two follow from the lists.
 //!
-//! The states in between are those of no commit: an increment is applied where there are no readers, and a database in which that was
-//! not finished is thrown away.
+//! The states in between belong to no commit: an increment is applied where there are no readers, and a database with an unfinished
+//! one is thrown away.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 pub(crate) struct IncrementApplier<'a> {
     db: &'a Db,
     applier: &'a mut ChangeApplier,
-    /// Whether the tables are those of the snapshot already.
+    /// Whether the database has the snapshot's tables already.
     has_tables: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> IncrementApplier<'a> {
     /// Applies the changes of the next commit of the increment.
     ///
     /// # Errors
-    /// `Corrupt` when they are not those of an increment; `Database`.
+    /// `Corrupt` when they do not belong to an increment; `Database`.
     pub(crate) async fn apply(&mut self, changes: &[Change]) -> Result<()> {
         check(changes, !self.has_tables).map_err(Error::corrupt)?;
         if self.has_tables {
@@ -49,7 +49,7 @@ impl<'a> IncrementApplier<'a> {
         if self.has_tables { Ok(()) } else { Err(Error::corrupt("an increment has no list of tables")) }
     }
 
-    /// Drops, renames and creates tables until they are those of a list.
+    /// Drops, renames and creates tables until they match a list.
     async fn set_tables(&mut self, list: &[Change]) -> Result<()> {
         let listed: BTreeMap<TableId, &String> = list.iter().filter_map(named).collect();
         let names: BTreeSet<&String> = listed.values().copied().collect();
@@ -104,7 +104,7 @@ fn named(change: &Change) -> Option<(TableId, &String)> {
     }
 }
 
-/// Checks that changes are those of an increment: of its first commit, which has the tables, or of another. Fails with the fault.
+/// Checks that changes belong to an increment: to its first commit, which has the tables, or to another. Fails with the fault.
 pub(crate) fn check(changes: &[Change], is_first: bool) -> std::result::Result<(), String> {
     let is_expected = |change: &&Change| match change {
         Change::CreateTable { .. } | Change::SetCompression { .. } | Change::SetTypes { .. } => is_first,

@@ -34,7 +34,7 @@ pub(crate) struct Piece {
     pub(crate) last: u64,
     pub(crate) last_time_ms: u64,
     pub(crate) raw_bytes: u64,
-    /// Where the tail goes on, if that is known.
+    /// Position at which the tail continues, if it is known.
     pub(crate) position: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Part {
     pub(crate) time_ms: u64,
     pub(crate) page_bytes: u64,
     pub(crate) on: Option<Foundation>,
-    /// Where a tail goes on behind the commit.
+    /// Position at which a tail continues behind the commit.
     pub(crate) position: String,
     pub(crate) number: u64,
     pub(crate) is_last: bool,

@@ -12,7 +12,7 @@
 //! fenced, unless two put at the same moment.
 //!
 //! Copies of the last manifests, under other names, and the labels of objects lead back when the manifest is lost (`rebuild`). The
-//! absence of a manifest beside objects is damage, and never a beginning.
+//! absence of a manifest among objects is damage, and never a beginning.
 
 use std::time::Instant;
 
@@ -70,8 +70,8 @@ pub(crate) struct Base {
     /// `None` for a base of the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) on: Option<Foundation>,
-    /// Where a tail of the database goes on behind the commit, in hexadecimal; `None` of the first base of an epoch, and of those that
-    /// earlier versions wrote.
+    /// Position at which a tail of the database continues behind the commit, in hexadecimal; `None` in the first base of an epoch, and
+    /// in bases written by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) position: Option<String>,
     /// In their order.
@@ -121,7 +121,7 @@ pub(crate) struct Epoch {
     pub(crate) bases: Vec<Base>,
     /// In the order of their commits.
     pub(crate) log: Vec<LogObject>,
-    /// Where the tail goes on, in hexadecimal.
+    /// Position at which the tail continues, in hexadecimal.
     pub(crate) position: String,
     /// The last commit, and its time.
     pub(crate) last: u64,
@@ -140,7 +140,7 @@ impl Epoch {
         of_base.max((self.last, self.last_time_ms))
     }
 
-    /// Returns whether the log goes on behind a commit, or ends there.
+    /// Returns whether the log continues behind a commit, or ends there.
     pub(crate) fn leads_on(&self, commit: u64) -> bool {
         let next = self.log.iter().find(|log| log.last > commit);
         next.map_or(commit >= self.last, |next| next.after <= commit)
@@ -162,15 +162,14 @@ impl Epoch {
         let chain = whole.map(|whole| &upto[whole..]).unwrap_or_default();
         let is_on = |pair: &[Base]| pair[1].on.is_some_and(|on| on.commit == pair[0].commit);
         if chain.is_empty() || !chain.windows(2).all(is_on) {
-            let what =
-                format!("a base on which that of commit {} stands is missing", upto.last().map_or(0, |it| it.commit));
+            let what = format!("the base below the one of commit {} is missing", upto.last().map_or(0, |it| it.commit));
             return Err(Error::corrupt(what).met_in(MANIFEST));
         }
         Ok(chain)
     }
 }
 
-/// What distinguishes an epoch from all others, also from those of a store that was emptied and filled again.
+/// What distinguishes an epoch from all others, also from the epochs of a store that was emptied and filled again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EpochName {
     pub(crate) id: u64,

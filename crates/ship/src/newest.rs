@@ -1,7 +1,8 @@
-//! Tells whether a manifest is the newest one of its history: an older file may have been put in its place.
+//! Tells whether a manifest is the newest one of its history: an older file may have replaced it.
 //!
 //! Evidence is a copy of a later manifest, or an object whose label names a later one. Objects are listed before the manifest is read, so
-//! what a shipper writes meanwhile is no evidence: every listed object follows a manifest that was in place when the list was made.
+//! a shipper's objects of later moments are no evidence: every listed object follows a manifest that was in place when the list was
+//! made.
 //!
 //! An object that follows exactly the manifest in place and leads on from it proves nothing. Its shipper is about to name it, or ended before it could;
 //! or the manifest was set back by one step. A shipper that is closed writes a copy of its last manifest, so the last case is evident then.
@@ -26,7 +27,7 @@ pub(crate) enum Age {
     Newest,
     /// An object may be newer, or the objects could not be listed; with a sentence for a person.
     Unsure(String),
-    /// An older file was put in its place; with the error for a reader who needs the newest.
+    /// An older file has replaced it; with the error for a reader who needs the newest.
     SetBack(Error),
 }
 
@@ -209,7 +210,7 @@ fn commit_of((commit, time_ms): (u64, u64)) -> String {
     format!("commit {commit} of {}", humantime::format_rfc3339_millis(commit_time(time_ms)))
 }
 
-/// Creates the error for a manifest that is older than an object beside it.
+/// Creates the error for a manifest that is older than an object in the store.
 fn set_back(manifest: &Manifest, newer: &Newer<'_>) -> Error {
     let what = format!(
         "it was set back to number {}, which leads to {}: {} is newer and leads to {}, so an older file was put in its place",

@@ -15,8 +15,8 @@ pub struct ShipOptions {
     pub every: Duration,
     /// Bytes of commits, before compression, that are shipped at once without waiting for the time to pass.
     pub object_bytes: usize,
-    /// Bytes of log that the database keeps while the store cannot be reached. Beyond that, and on a full disk, it goes on without the shipper, which ships
-    /// the whole database anew afterwards.
+    /// Bytes of log that the database keeps while the store cannot be reached. Beyond that, and on a full disk, it continues without the shipper, which
+    /// ships the whole database again afterwards.
     pub tail_bytes_max: u64,
     /// Time for which every commit can be restored, by the clock of the database
     /// ([`Settings::clock`](nofault::settings::Settings::clock)).
@@ -28,7 +28,7 @@ pub struct ShipOptions {
     /// restore applies it in place of that log. 0 ships none, so that builds that do not know them can restore. There are none
     /// while the whole takes less than `object_bytes`.
     pub increment_percent: u32,
-    /// The whole database is shipped anew once the log that was shipped since the last time is so many times as large; where
+    /// The whole database is shipped again once the log shipped since the last time is so many times as large; where
     /// increments are shipped, only after they together have become as large as the whole.
     pub base_share: u32,
     /// Begin with the whole database, also where the log could be followed. For a store with a damaged object: points from
@@ -107,7 +107,7 @@ impl ShipOptions {
     }
 }
 
-/// The patience of a call that reads a store: it ends with an error where a shipper goes on trying.
+/// The patience of a call that reads a store: it ends with an error where a shipper keeps trying.
 pub(crate) const READING: Patience = Patience {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(2),

@@ -43,7 +43,7 @@ pub struct Rebuilt {
 ///
 /// # Errors
 /// `InvalidCall` when the manifest is sound. `NotFound` when there is nothing to make one of; `Corrupt` when no copy of the whole database is there, or objects of
-/// several histories lie under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins meanwhile; the errors of the store.
+/// several histories lie under the name. `Unsupported` for a store without conditional puts. `Fenced` when a shipper begins at the same time; the errors of the store.
 pub async fn rebuild(store: Arc<dyn ObjectStore>, name: &str) -> Result<Rebuilt> {
     let remote = Remote::new(store, name, READING)?;
     let present = remote.list().await?;
@@ -76,7 +76,7 @@ async fn is_newest(remote: &Remote, present: &[ListedObject], current: &Current)
     }
 }
 
-/// Returns a manifest that replaces the object in its place, and the remarks about it.
+/// Returns a manifest that replaces the object under the manifest's name, and the remarks about it.
 pub(crate) async fn recovered(
     remote: &Remote,
     present: &[ListedObject],
@@ -160,7 +160,10 @@ async fn recover(
         (None, 0) => random_id(),
         (None, 1) => histories.into_iter().next().unwrap_or_default(),
         (None, _) => {
-            let what = format!("objects of {} histories lie here: move those of all but one away", histories.len());
+            let what = format!(
+                "objects of {} histories lie here: keep one history's and move the others away",
+                histories.len()
+            );
             return Err(Error::corrupt(what));
         }
     };
@@ -253,8 +256,10 @@ async fn newest_copy(
         newest.retain(|_, copy| copy.names().next().is_some());
     }
     if newest.len() > 1 {
-        let what =
-            format!("copies of the manifests of {} histories lie here: move those of all but one away", newest.len());
+        let what = format!(
+            "copies of the manifests of {} histories lie here: keep one history's and move the others away",
+            newest.len()
+        );
         return Err(Error::corrupt(what));
     }
     Ok(newest.into_values().next())

@@ -289,7 +289,7 @@ impl Remote {
     }
 }
 
-/// Creates the error for a request that failed for good.
+/// Creates the error for a request that failed and is not made again.
 pub(crate) fn failed(path: &Path, error: &StoreError) -> Error {
     let what = format!("the store, object {path}");
     // A folder's error names the file, which may be another one.

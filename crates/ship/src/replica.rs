@@ -1,8 +1,8 @@
-//! Replicas: databases that follow what is shipped, and are read meanwhile.
+//! Replicas: databases that follow a shipped one and serve reads all the while.
 //!
-//! A replica looks at the manifest again and again, and applies the pieces of the log that it names to a database of its own ([`copy`]).
+//! A replica looks at the manifest again and again, and applies the pieces of the log that it names to the replica's database ([`copy`]).
 //! Where the log does not lead on – another epoch began, or the replica was away for longer than the log is kept – it makes another
-//! copy from the newest base, beside the one that is read, and changes over to it when it is complete ([`home`]).
+//! copy from the newest base, next to the one in use, and changes over to it when it is complete ([`home`]).
 //!
 //! It writes nothing to the store until it is promoted. Then it takes the name over as any shipper does, which fences the one before,
 //! and only after that reads the manifest for the last time: so it has all that the older one has promised, and nothing follows.
@@ -64,7 +64,7 @@ impl From<String> for ReplicaOptions {
     }
 }
 
-/// How far a replica is behind what was shipped. Times of commits are those of the source's clock.
+/// How far a replica is behind its source. Times of commits are by the source's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lag {
@@ -163,8 +163,8 @@ struct Status {
     end: Option<Error>,
 }
 
-/// A database that follows one that is shipped, and serves reads meanwhile. It follows until it is dropped, closed or promoted, in a task of the
-/// tokio runtime in which it was begun.
+/// A database that follows a shipped one, and serves reads at the same time. It follows until it is dropped, closed or promoted, in a task of
+/// the tokio runtime in which it was begun.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -208,11 +208,11 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Begins to follow, or goes on with what the folder has: then it serves reads at once, also while the store cannot be reached. In a new
+    /// Begins to follow, or continues with the folder's copy: then it serves reads at once, also while the store cannot be reached. In a new
     /// folder this returns when the newest copy of the whole is complete.
     ///
-    /// The folder is the replica's own, and its parent must exist. `settings` are those of the database that it makes there, but for the size of
-    /// pages, which is that of the source.
+    /// The folder is the replica's own, and its parent must exist. `settings` apply to the database that it makes there, except for the page
+    /// size, which is the source's.
     ///
     /// # Errors
     /// `NotFound` when nothing was shipped under the name yet; `InvalidCall` for a folder of another replica, for one of which the replica was
@@ -288,8 +288,9 @@ impl Replica {
         }
     }
 
-    /// Waits until the replica has a commit of the source: one that [`Ship::durable`] has returned there, or any before it. Commits
-    /// count from anew in a database that was promoted, so a commit of it is only waited for after the replica has looked ([`Lag`]).
+    /// Waits until the replica has a commit of the source: one that [`Ship::durable`] has returned there, or any before it. A
+    /// promoted database counts its commits from the beginning again, so a commit of it is only waited for after the replica has
+    /// looked ([`Lag`]).
     ///
     /// # Errors
     /// The error with which the replica has ended.
@@ -305,7 +306,7 @@ impl Replica {
         }
     }
 
-    /// Returns the reason why the replica does not get on, if there is one: `Database` is for good, after others it tries again.
+    /// Returns the reason why the replica does not get on, if there is one: `Database` is final, after others it tries again.
     pub fn failure(&self) -> Option<Error> {
         let status = self.shared.status.borrow();
         status.end.clone().or_else(|| status.trouble.clone())
@@ -314,7 +315,7 @@ impl Replica {
     /// Ends the replica. Its folder can be followed on later.
     ///
     /// # Errors
-    /// `Database` when its database cannot be closed well; it goes on all the same when it is followed again.
+    /// `Database` when its database cannot be closed well; it continues all the same when it is followed again.
     pub async fn close(mut self) -> Result<()> {
         let Task { base, copy, .. } = self.stopped().await?;
         drop(self);
@@ -332,7 +333,7 @@ impl Replica {
     /// first: two that write in the same moment are not kept apart. The database's settings must have background threads.
     ///
     /// # Errors
-    /// As [`Ship::start`], and those of the replica. The folder can be followed again then, and promoted, unless the
+    /// As [`Ship::start`], and the replica's errors. The folder can be followed again then, and promoted, unless the
     /// error came from the shipper's beginning with a database that is complete: then it is a database like any other.
     pub async fn promote(mut self, options: ShipOptions) -> Result<PromotedReplica> {
         let mut task = self.stopped().await?;
@@ -541,7 +542,7 @@ impl Task {
 /// Reads the manifest.
 ///
 /// # Errors
-/// As [`Current::read`]; `Corrupt` also when an older one was put in its place.
+/// As [`Current::read`]; `Corrupt` also when an older one has replaced it.
 async fn newest_of(remote: &Remote) -> Result<Current> {
     match newest::read(remote).await? {
         (_, Age::SetBack(error)) => Err(error),
@@ -549,7 +550,7 @@ async fn newest_of(remote: &Remote) -> Result<Current> {
     }
 }
 
-/// Returns whether the log of an epoch goes on where a copy is.
+/// Returns whether the log of an epoch continues at a copy's position.
 fn leads_on(epoch: &Epoch, reached: &Progress) -> bool {
     EpochName::of(epoch) == reached.epoch && epoch.leads_on(reached.commit)
 }

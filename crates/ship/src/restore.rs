@@ -28,8 +28,7 @@ pub enum Point {
     Latest,
     /// The newest commit that became durable at this time or before: a deferred one follows its call by some milliseconds.
     Time(SystemTime),
-    /// This commit, or the newest before it if it has no changes of its own. Where databases followed each other under the name, a commit of the
-    /// last one.
+    /// This commit, or the newest before it if it changed nothing. Where databases followed each other under the name, a commit of the last one.
     Commit(CommitSeq),
 }
 
@@ -65,10 +64,10 @@ pub struct RestoreProgress {
 type Entry = (Vec<u8>, Vec<u8>, Option<SystemTime>);
 
 /// Restores a database into a folder, which must not exist or be empty; its parent must exist. An interrupted restore leaves nothing
-/// there, but a folder beside it, with the ending `.nofault-restoring`, which the next one replaces.
+/// there, but a folder next to it, with the ending `.nofault-restoring`, which the next one replaces.
 ///
-/// `settings` are those of the restored database, but for the size of its pages, which is that of the source. For a database
-/// over several folders, create one and use [`restore_into`].
+/// `settings` apply to the restored database, except for the page size, which is the source's. For a database over several
+/// folders, create one and use [`restore_into`].
 ///
 /// # Errors
 /// `NotFound` when there is nothing under the name, or nothing at that point; `AlreadyExists` when the folder is not empty; `InvalidCall`
@@ -175,7 +174,7 @@ pub async fn restore_into(store: Arc<dyn ObjectStore>, name: &str, point: Point,
 /// Reads the manifest for a point, and returns the warnings about it.
 ///
 /// # Errors
-/// As [`Current::read`](crate::manifest::Current::read); `Corrupt` also when an older manifest was put in its place, unless the point is a commit to which it leads:
+/// As [`Current::read`](crate::manifest::Current::read); `Corrupt` also when an older manifest has replaced it, unless the point is a commit to which it leads:
 /// then later commits are not asked for.
 async fn read_for(remote: &Remote, point: Point) -> Result<(Manifest, Vec<String>)> {
     let (Current { manifest, .. }, age) = newest::read(remote).await?;
@@ -336,7 +335,7 @@ async fn fill_from(
     let Some((whole, increments)) = bases.split_first() else { return Ok(ChangeApplier::new(db)) };
     let mut filler = Filler { applier: ChangeApplier::new(db), load: None };
     let filled = fill(&mut filler, fetcher, &whole.parts, applied).await;
-    // In any case: a load that goes on keeps the database open.
+    // In any case: a running load keeps the database open.
     let ended = filler.end_load().await;
     filled?;
     ended?;

@@ -2,7 +2,7 @@
 //!
 //! Each round writes an object with the commits that became durable since the last one, and then the manifest that names it. Only after that
 //! are the commits shipped, and may the database's log be used again. So whatever ends a shipper, the manifest
-//! names a prefix of the history, with all that was reported as shipped; the next shipper goes on where the manifest ends.
+//! names a prefix of the history, with all that was reported as shipped; the next shipper continues where the manifest ends.
 //!
 //! Where the log does not lead on – a bulk load went past it, or the tail is too old – a new epoch begins with a base.
 
@@ -125,8 +125,8 @@ pub struct Ship {
 }
 
 impl Ship {
-    /// Begins to ship a database to a store, or goes on where an earlier shipper of the same name has ended. Takes the name over: any other
-    /// shipper of it writes nothing more, and its calls end with `Fenced`.
+    /// Begins to ship a database to a store, or continues where an earlier shipper of the same name has ended. Takes the name over: any
+    /// other shipper of it writes nothing more, and its calls end with `Fenced`.
     ///
     /// The database must have background threads
     /// ([`Settings::background_threads`](nofault::settings::Settings::background_threads)).
@@ -135,8 +135,8 @@ impl Ship {
     /// `InvalidCall` for impossible options. `Unsupported` when the store has no conditional puts, or does not keep to their conditions, unless
     /// [`ShipOptions::single_writer`] is set. `Store` when it cannot be reached, `Refused`, `NoPermission` and `NoSpace` when it refuses, `Busy` while another
     /// process holds the lock of a folder, `NoResources`. `Corrupt` or `Unsupported` when
-    /// its objects of that name cannot be read; also `Corrupt` when there are objects and their manifest is gone, or an older one was put in its
-    /// place: [`rebuild`](crate::rebuild()) or [`ShipOptions::begin_with_base`] lead on. `AlreadyExists` when the name has the history of another database, unless
+    /// its objects of that name cannot be read; also `Corrupt` when there are objects and their manifest is gone, or an older one has replaced it:
+    /// [`rebuild`](crate::rebuild()) or [`ShipOptions::begin_with_base`] lead on. `AlreadyExists` when the name has the history of another database, unless
     /// [`ShipOptions::take_over`] is set. `Fenced` when others take the name over at the same time.
     pub async fn start(db: &Db, store: Arc<dyn ObjectStore>, options: ShipOptions) -> Result<Self> {
         Self::begin(db, Takeover::begin(db, store, options).await?).await
@@ -148,7 +148,7 @@ impl Ship {
         upkeep::remove(&writer, &orphans).await?;
         writer.remote = writer.remote.with_attempts(None);
         let tail = if writer.options.begin_with_base { None } else { go_on(db, &writer).await };
-        // The commits of an earlier shipper count only if this one goes on there.
+        // The commits of an earlier shipper count only if this one continues there.
         let shipped = writer.current.manifest.epochs.last().filter(|_| tail.is_some()).map(|epoch| epoch.last);
         let shared = Arc::new(Shared {
             orders: watch::Sender::new(Orders::default()),
@@ -190,7 +190,7 @@ impl Ship {
         CommitSeq(self.shared.status.borrow().shipped.unwrap_or(0))
     }
 
-    /// Returns the reason why nothing more is shipped; `None` while it goes on.
+    /// Returns the reason why nothing more is shipped; `None` while shipping continues.
     pub fn failure(&self) -> Option<Error> {
         self.shared.status.borrow().end.clone()
     }
@@ -282,11 +282,11 @@ async fn probe(remote: &Remote) -> Result<()> {
     Ok(())
 }
 
-/// Goes on with the log where the manifest ends, if that is possible.
+/// Continues with the log where the manifest ends, if that is possible.
 async fn go_on(db: &Db, writer: &Writer) -> Option<Tail> {
     let epoch = writer.current.manifest.epochs.last()?;
     let from = async |position: &str| db.tail(&Position::from_bytes(&bytes_of(position)?).ok()?).await.ok();
-    // A base may be ahead of the log. If the folder was set back since, the log leads to other commits than those of the base.
+    // A base may be ahead of the log. If the folder was set back since, the log leads to other commits than the base's.
     if let Some(ahead) = epoch.bases.last().filter(|base| base.commit > epoch.last) {
         from(ahead.position.as_deref()?).await?;
     }
@@ -408,7 +408,7 @@ impl Task {
         Ok(true)
     }
 
-    /// Waits for a commit, and collects those that are made within the time or until a caller waits for them. The log has them meanwhile:
+    /// Waits for a commit, and collects the commits made within the time or until a caller waits for them. The log keeps them until then:
     /// reading it once for all of them costs less than once for each.
     async fn collect(&self, tail: &mut Tail) -> Result<(Option<Collection>, Ending)> {
         let Writer { current, options, .. } = &self.writer;
@@ -486,7 +486,7 @@ impl Task {
     }
 
     /// Waits until a commit is visible that is in the log already: a load still writes its pages then. Returns false when the shipper is
-    /// closed meanwhile. A load that fails after its record is in the log is a commit as well.
+    /// closed while it waits. A load that fails after its record is in the log is a commit as well.
     async fn await_visible(&self, commit: CommitSeq) -> Result<bool> {
         while self.db.snapshot().commit() < commit {
             // Fails when nothing becomes visible any more.
@@ -532,10 +532,10 @@ impl Task {
         self.writer.keep_copy().await
     }
 
-    /// Ships the whole database once more, or the changes since the last base, within the epoch. The commits that follow wait
-    /// meanwhile. The base may be ahead of the log; the commits between are shipped next, as if there were no base.
+    /// Ships the whole database once more, or the changes since the last base, within the epoch. Later commits wait until it
+    /// is done. The base may be ahead of the log; the commits between are shipped next, as if there were no base.
     async fn add_base(&mut self, next: NextBase) -> Result<()> {
-        // The epoch's own tail goes on: of this one only the place is wanted.
+        // The epoch's tail continues: only this one's position is wanted.
         let (snapshot, tail) = self.db.begin_tail().await?;
         let position = tail.reached();
         drop(tail);

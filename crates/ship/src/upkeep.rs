@@ -86,8 +86,8 @@ async fn merge(writer: &mut Writer) -> Result<()> {
     Ok(())
 }
 
-/// Returns which pieces at the end of the log are to become one: the oldest of those of one level, if there are enough of them, up to
-/// the length that a piece may have.
+/// Returns which pieces at the end of the log are to become one: the oldest pieces of one level, if there are enough of them, up to a
+/// piece's maximum length.
 fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
     let level = log.last()?.level;
     let start = log.len() - log.iter().rev().take_while(|piece| piece.level == level).count();

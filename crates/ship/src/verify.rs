@@ -43,7 +43,7 @@ impl Verification {
     }
 }
 
-/// Reads and checks everything that was shipped under a name. Changes nothing, and may run beside a shipper.
+/// Reads and checks everything shipped under a name. Changes nothing, and may run alongside a shipper.
 ///
 /// # Errors
 /// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; the errors of the store. Damage of other objects, and a

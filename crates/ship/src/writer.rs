@@ -15,7 +15,7 @@ use crate::options::ShipOptions;
 use crate::rebuild::recovered;
 use crate::remote::{ListedObject, Remote};
 
-/// Attempts to take a name over from a shipper that advances its manifest meanwhile. Each takes two requests, as many as the other
+/// Attempts to take a name over from a shipper that keeps advancing its manifest. Each takes two requests, as many as the other
 /// one needs to advance.
 const TAKEOVERS_MAX: u32 = 100;
 /// Copies of the manifest that are kept.
@@ -108,7 +108,7 @@ impl Writer {
         self.current.advance(&self.remote, self.options.single_writer, with_clock).await
     }
 
-    /// Writes a copy of the manifest beside it, and removes older ones. Objects shipped between two copies are found again by the labels of
+    /// Writes a copy of the manifest next to it, and removes older ones. Objects shipped between two copies are found again by the labels of
     /// its objects.
     pub(crate) async fn keep_copy(&mut self) -> Result<()> {
         let Manifest { sequence, history, .. } = &self.current.manifest;
@@ -123,7 +123,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a copy of the last manifest, so that an older one in its place is evident. Everything is shipped: it makes one attempt, and its failure
+    /// Writes a copy of the last manifest, so that a swap for an older one is evident. Everything is shipped: it makes one attempt, and its failure
     /// fails nothing.
     pub(crate) async fn keep_last_copy(&mut self) {
         if !self.copies.contains(&self.current.manifest.sequence) {

@@ -47,7 +47,7 @@ fn whole() -> ShipOptions {
     ShipOptions { begin_with_base: true, ..options() }
 }
 
-/// Before, the next shipper took all objects for orphans, removed them and began anew.
+/// Before, the next shipper took all objects for orphans, removed them and began from nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_without_their_manifest_are_refused_and_the_rebuilt_one_has_every_commit() {
     for are_copies_left in [true, false] {
@@ -73,7 +73,7 @@ async fn objects_without_their_manifest_are_refused_and_the_rebuilt_one_has_ever
         assert_eq!(latest(&source, &store).await, shipped);
         assert!(verify(store.clone(), "shop").await.unwrap().is_clean());
         assert!(manifest != bytes(&store, "shop/manifest").await);
-        // Shipping goes on where it was, and nothing that was there is removed.
+        // Shipping continues where it was, and removes nothing.
         let shipped = ship_some(&mut source, &store, ShipOptions { grace: Duration::ZERO, ..options() }, 3).await;
         assert_eq!(latest(&source, &store).await, shipped);
         assert_eq!(history(store.clone(), "shop").await.unwrap().len(), 1);

@@ -357,7 +357,7 @@ async fn an_error_that_does_not_pass_is_named_at_once_and_while_requests_are_mad
     let ship = Ship::start(&source.db, address(folder.path()).store, options()).await.unwrap();
     ship.durable().await.unwrap();
     assert!(ship.trouble().is_none());
-    // Later it is named, and shipping goes on when a person has mended it.
+    // Later it is named, and shipping continues when a person has mended it.
     let (log, aside) = (file.join("log"), folder.path().join("aside"));
     if log.exists() {
         std::fs::rename(&log, &aside).unwrap();

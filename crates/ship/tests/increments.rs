@@ -42,7 +42,7 @@ fn often() -> ShipOptions {
     ShipOptions { object_bytes: 300, increment_percent: 1, grace: Duration::ZERO, ..options() }
 }
 
-/// A database with a table beside those of [`Source::commit`] that is large beside the commits.
+/// A database with a table next to the table of [`Source::commit`], large in comparison with the commits.
 async fn in_world(world: SimWorld, seed: u64) -> Source {
     let mut source = Source::in_world(world, seed);
     fill(&source.db, seed).await;
@@ -71,7 +71,7 @@ async fn commit(source: &mut Source, rng: &mut fastrand::Rng) {
         return source.commit().await;
     }
     let large = source.db.table("large").await.unwrap();
-    // Side by side, so that an increment is small beside the whole; now and then elsewhere.
+    // Side by side, so that an increment is small in comparison with the whole; now and then elsewhere.
     let row = if rng.u8(..20) == 0 { rng.u32(..ROWS) } else { rng.u32(100..106) };
     match rng.u8(..10) {
         0 => drop(large.delete_range(row.to_be_bytes()..(row + 3).to_be_bytes()).await.unwrap()),
@@ -344,7 +344,7 @@ async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_fo
     let (mut source, mut rng) = (source(66).await, fastrand::Rng::with_seed(66));
     let store = Arc::new(InMemory::new());
     let faulty = FaultyStore::new(store.clone(), Faults::None);
-    // It goes on while this restores, and removes nothing that a restore has begun with.
+    // It keeps shipping while this restores, and removes nothing that a restore has begun with.
     let patient = ShipOptions { grace: Duration::from_secs(3600), ..often() };
     let ship = Ship::start(&source.db, faulty.clone(), patient).await.unwrap();
     ship.durable().await.unwrap();
@@ -449,7 +449,7 @@ async fn damage_in_an_increment_is_found_and_never_restored() {
         store.put(path, whole.into()).await.unwrap();
     }
     verified(&store, "repaired").await;
-    // The caller begins anew, and points from then on need no damaged object.
+    // The caller begins with a new base, and points from then on need no damaged object.
     store.delete(&parts[0]).await.unwrap();
     let ship = Ship::start(&source.db, store.clone(), ShipOptions { begin_with_base: true, ..often() }).await.unwrap();
     let promised = ship.durable().await.unwrap();

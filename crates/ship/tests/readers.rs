@@ -93,7 +93,7 @@ async fn readers_notice_that_an_older_manifest_was_put_in_place() {
         };
         assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("set back"), "{error}");
         assert_eq!(replica.snapshot().await.unwrap().commit, shipped);
-        // Also after it was begun anew, which has not seen the newer one.
+        // Also after it was started again and has not seen the newer one.
         replica.close().await.unwrap();
         let replica = Replica::follow(store.clone(), "shop", home.path().join("r"), &settings()).await.unwrap();
         while replica.failure().is_none() {
@@ -140,7 +140,7 @@ async fn an_object_that_leads_on_and_has_no_name_is_told_and_rebuilding_names_it
     assert!(found.is_clean() && found.remarks.is_empty(), "{found:?}");
 }
 
-/// A reader is held up before any of its requests, and a shipper goes on meanwhile; and the other way round.
+/// A reader is held up before any of its requests, while a shipper continues; and the other way round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shipper_at_work_is_no_older_manifest() {
     let (mut source, store) = (Source::new(6).await, Arc::new(InMemory::new()));

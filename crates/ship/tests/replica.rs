@@ -1,5 +1,5 @@
-//! Replicas: whatever ends one, it has the state after a commit of the source, and goes on; and after it was promoted nothing of the
-//! older shipper appears.
+//! Replicas: whatever ends one, it has the state after a commit of the source, and continues; and after it was promoted nothing of
+//! the older shipper appears.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -128,7 +128,7 @@ async fn a_replica_of_a_source_that_works_hard_has_a_state_of_it_each_time_and_t
     replica.close().await.unwrap();
 }
 
-/// Runs work in a runtime of its own, which ends with all its tasks: as a process that is killed.
+/// Runs work in a separate runtime, which ends with all its tasks: as a process that is killed.
 fn in_a_process<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let done = runtime.block_on(work);
@@ -284,7 +284,7 @@ async fn a_replica_follows_the_one_that_was_promoted_in_place_of_its_source() {
     for _ in 0..40 {
         source.commit().await;
     }
-    // Copies begin with a base, and so have fewer commits of their own: the promoted one counts from there.
+    // Copies begin with a base, and so count fewer commits: the promoted one counts from there.
     let loaded = source.db.create_table("loaded").await.unwrap();
     loaded.bulk_load((0..500_u32).map(|key| (key.to_be_bytes(), "value"))).await.unwrap();
     let promised = ship.durable().await.unwrap();

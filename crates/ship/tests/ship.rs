@@ -217,7 +217,7 @@ async fn a_shipper_that_is_stopped_at_any_step_leaves_all_that_it_promised_and_t
     assert!(went_on > 20, "{went_on}");
 }
 
-/// The older one is held up at any step of its start, and goes on when the newer one has shipped and ended.
+/// The older one is held up at any step of its start, and continues when the newer one has shipped and ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shipper_that_was_held_up_while_another_took_over_removes_and_overwrites_nothing_of_it() {
     let mut fenced = 0;

@@ -1,8 +1,8 @@
 //! A database that follows another one commit by commit, and says in itself how far it is.
 //!
-//! A table of its own has the state: what it has reached, and the names of the source's tables by their ids there. A commit that only
-//! changes entries is one batch together with the state. Changes of tables are commits of their own, so such a commit of the
-//! source is written down first ([`DOING`]), then done, and then the state follows. What was written down and not finished is done again
+//! A reserved table has the state: what it has reached, and the names of the source's tables by their ids there. A commit that only
+//! changes entries is one batch together with the state. A change of tables is a separate commit, so such a commit of the source is
+//! written down first ([`DOING`]), then done, and then the state follows. A step that was written down and not finished is done again
 //! when the copy is opened: every step may be repeated.
 //!
 //! Kept true by: all of that is deferred, and the log of the copy keeps the order. So whatever ends it, an opened copy has the state after
@@ -63,7 +63,8 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Goes on with a copy, and finishes what was written down and not done. `None` for a database that is no copy, or none any more.
+    /// Continues a copy, and finishes a step that was written down and not done. `None` for a database that is no copy, or none any
+    /// more.
     ///
     /// # Errors
     /// `Corrupt` when the state makes no sense; `Database`.
@@ -107,7 +108,7 @@ impl Copy {
         !commit.changes.iter().all(|change| matches!(change, Change::Put { .. } | Change::Delete { .. }))
     }
 
-    /// Applies the next commit of the source. After an error, or when its future is dropped, open the copy anew.
+    /// Applies the next commit of the source. After an error, or when its future is dropped, open the copy again.
     pub(super) async fn apply(&mut self, commit: &ShippedCommit) -> Result<()> {
         if Self::changes_tables(commit) {
             let mut writer = ObjectWriter::new();

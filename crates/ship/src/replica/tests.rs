@@ -1,4 +1,4 @@
-//! A copy whose disk loses its power at any event has the state after a commit of the source, and goes on from there.
+//! A copy whose disk loses its power at any event has the state after a commit of the source, and continues from there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ async fn a_copy_whose_power_is_cut_at_any_event_has_the_state_after_a_commit_and
     assert!(unfinished > 20, "{unfinished} of {events}");
 }
 
-/// A copy is ended between any two of its own commits, as by `kill -9`: each step of a commit that changes tables may be the last.
+/// A copy is ended between any two of its commits, as by `kill -9`: each step of a commit that changes tables may be the last.
 #[tokio::test]
 async fn a_copy_that_is_ended_within_a_commit_that_changes_tables_finishes_it_when_it_is_opened() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ async fn a_copy_that_is_ended_within_a_commit_that_changes_tables_finishes_it_wh
                 if let Some(applied) = applied {
                     applied.unwrap();
                 } else {
-                    // A call of the database that was dropped may go on for a moment, with a handle of its own.
+                    // A dropped call of the database may run for another moment, with its own handle.
                     drop(copy);
                     let db = loop {
                         match Db::open(&path, &settings()).await {

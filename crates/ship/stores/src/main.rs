@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --manifest-path crates/ship/stores/Cargo.toml -- FOLDER [SECONDS [TURNS [GIB]]]`, with a folder on the device to be
 //! measured. Two databases get the same commits, one is shipped, by turns (A B B A …), so that both see the same noise. The store
-//! is memory behind a put of a millisecond. Then the shipped one is filled up to GIB and restored, beside a file that is written in order. Last, a
-//! table of GIB is shipped as a whole, a twentieth of its keys, side by side, is written anew, and an increment is shipped: with values in their
+//! is memory behind a put of a millisecond. Then the shipped one is filled up to GIB and restored, while a file is written in order for comparison. Last, a
+//! table of GIB is shipped whole, a twentieth of its keys, side by side, is rewritten, and an increment is shipped: with values in their
 //! leaves, and with values in pages that several share.
 
 use std::fs::File;
@@ -137,7 +137,7 @@ async fn measure(folder: &Path, turn: Duration, turns: u64, gib: u64) -> Result<
     Ok(())
 }
 
-/// Measures an increment of a table of which a twentieth was written anew beside a base of the whole: bytes and time to write them, and
+/// Measures an increment of a table, a twentieth of it rewritten, against a base of the whole: bytes and time to write them, and
 /// the time of a restore without the increment and with it.
 async fn measure_increment(folder: &Path, gib: u64, value_bytes: usize) -> Result<()> {
     let path = folder.join(format!("increment-{value_bytes}"));
@@ -149,7 +149,7 @@ async fn measure_increment(folder: &Path, gib: u64, value_bytes: usize) -> Resul
     let rows = gib * 1_000_000_000 / (value_bytes + KEY_BYTES) as u64;
     table.bulk_load((0..rows).map(|key| (key.to_be_bytes(), value())))?;
     let store = Arc::new(InMemory::new());
-    // The log of the rows that are written anew, which the values' half of zeroes makes smaller, has more than 2 % of the whole.
+    // The log of the rows that are rewritten, which the values' half of zeroes makes smaller, has more than 2 % of the whole.
     let options = || ShipOptions { increment_percent: 2, ..ShipOptions::new("shop") };
     let begun = Instant::now();
     let ship = Ship::start(&db.asynchronous(), store.clone(), options()).await?;
@@ -160,7 +160,7 @@ async fn measure_increment(folder: &Path, gib: u64, value_bytes: usize) -> Resul
     println!("{value_bytes} bytes a value: the whole is restored in {restored:?}");
     ship.close().await?;
 
-    // The log is shipped without an increment first, so that its bytes and those of the increment are told apart.
+    // The log is shipped without an increment first, so that its bytes and the increment's are told apart.
     let without = ShipOptions { increment_percent: 0, ..options() };
     let ship = Ship::start(&db.asynchronous(), store.clone(), without).await?;
     for first in (rows / 3..rows / 3 + rows / 20).step_by(1000) {

@@ -36,7 +36,7 @@ fn s3(address: SocketAddr) -> Arc<AmazonS3> {
     Arc::new(builder.build().unwrap())
 }
 
-/// Starts s3s-fs over a folder, for as long as the runtime of this test goes on.
+/// Starts s3s-fs over a folder, for as long as this test's runtime lives.
 async fn start_s3s(folder: &std::path::Path) -> SocketAddr {
     std::fs::create_dir(folder.join(BUCKET)).unwrap();
     let mut service = s3s::service::S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
@@ -54,7 +54,7 @@ async fn start_s3s(folder: &std::path::Path) -> SocketAddr {
     address
 }
 
-/// A moto server in a process of its own, which ends with this.
+/// A moto server process, which ends with this.
 struct Moto {
     process: Child,
     address: SocketAddr,

@@ -174,7 +174,7 @@ pub(crate) enum Faults {
     After(u32),
     /// The first attempts of each request are carried out, and do not return: they end by their time-out.
     LateAfter(u32),
-    /// The first attempts of each put without a condition meet a conflict, and those of other requests fail.
+    /// The first attempts of each put without a condition meet a conflict, and the first attempts of other requests fail.
     Conflict(u32),
     /// Puts are carried out whatever their condition is.
     Unconditional,
@@ -313,7 +313,7 @@ impl ObjectStore for FaultyStore {
             options.mode = PutMode::Overwrite;
         }
         let is_overwriting = matches!(options.mode, PutMode::Overwrite);
-        // Each version of the manifest is a request of its own.
+        // Each version of the manifest is one request.
         let bytes: usize = payload.iter().map(|part| part.iter().map(|byte| usize::from(*byte)).sum::<usize>()).sum();
         let what = format!("put {location} {bytes}");
         let outcome = self.requests.carry_out(what, self.inner.put_opts(location, payload, options)).await;
