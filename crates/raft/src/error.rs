@@ -45,7 +45,7 @@ pub enum Error {
     /// The group is open already: tasks of openraft may have it for a moment after `Raft::shutdown`. Open it again a little later.
     #[error("{0}")]
     Busy(String),
-    /// The state machine was dropped, as after an error of its own, before it did what the log store waited for.
+    /// The state machine was dropped, as after an internal error, before it did what the log store waited for.
     #[error("{0}")]
     Stopped(String),
     /// The application cannot apply an entry. The node stops: see [`Application::apply`](crate::Application::apply).

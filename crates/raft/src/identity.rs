@@ -1,4 +1,4 @@
-//! Random ids: of a group, of a store and its openings, of a snapshot. A file beside the database, or a message from another node, is known
+//! Random ids: of a group, of a store and its openings, of a snapshot. A file next to the database, or a message from another node, is known
 //! by its id, and not by its place, its name or its position in the log.
 
 use std::fmt;

@@ -4,8 +4,8 @@
 //!
 //! 1. The database makes commits durable in their order. After a power cut it shows all commits up to one of them, and none
 //!    behind it: log, vote and state machine of one moment.
-//! 2. openraft calls one store one call at a time, and each call has committed when it returns. So the order of commits is that
-//!    of the calls, and a vote that is durable proves that everything before it is.
+//! openraft calls one store one call at a time, and each call has committed when it returns. So commits are in the order of the
+//! calls, and a durable vote proves that everything before it is durable.
 //! 3. Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
 //!    what is written, and reported, after it, which is behind it in the order.
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
@@ -89,8 +89,8 @@ impl<C: RaftTypeConfig> std::fmt::Debug for LogStore<C> {
 }
 
 impl<C: RaftTypeConfig> LogStore<C> {
-    /// Opens the log of a group, and completes a purge that a crash has interrupted: a purge that was noted, or that of a log that ends
-    /// before the state of an installed snapshot. `applied` tells how far the state is, `membership` the members in it.
+    /// Opens the log of a group, and completes a purge: an interrupted one that was noted, or the purge of a log that ends before the
+    /// state of an installed snapshot. `applied` tells how far the state is, `membership` the members in it.
     pub(crate) async fn open(
         log: Table,
         meta: Table,
@@ -109,7 +109,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         let mut batch = Batch::new();
         let last = store.last_index().await?.max(purged.as_ref().map(|purged| purged.index));
         let applied = store.applied.borrow().clone();
-        // By index: an entry of a later term that no other node has may come before those of the snapshot.
+        // By index: an entry of a later term that no other node has may come before the snapshot's entries.
         if let Some(applied) = applied.filter(|applied| last < Some(applied.index)) {
             batch.put(&store.meta, PURGED, encode(&applied)?);
             purged = Some(applied);
@@ -167,7 +167,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
 
     /// Writes entries so that readers see them when this returns, and returns a future that is ready when they are durable.
     /// As [`RaftLogStorage::append`], for callers without a callback. The entries become durable also when the future is
-    /// dropped. Entries behind those of a snapshot that is being installed wait until it is.
+    /// dropped. While a snapshot is being installed, entries behind it wait.
     ///
     /// # Errors
     /// As [`Db::write`]; `Stopped` when the state machine is dropped before it has installed the snapshot.

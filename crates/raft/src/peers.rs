@@ -258,7 +258,7 @@ fn set_back<N: openraft::NodeId, M: openraft::Node>(
     let opening = &greeting.opening;
     match seen {
         Some(seen) if seen.store != opening.store => {
-            Some("its store is not the one that it had before: it was emptied, or is that of another node".into())
+            Some("its store is not the one that it had before: it was emptied, or belongs to another node".into())
         }
         // A store of which so many openings were missed that it does not tell any more is believed.
         Some(seen) if opening.number < seen.number || opening.at(seen.number).is_some_and(|same| same != seen) => {

@@ -1,6 +1,6 @@
 //! The folder of a node's snapshots: one that is complete, and those that are being written or received.
 //!
-//! Files beside the database, and no table in it: a follower that reads slowly keeps a file, and not old pages of the
+//! Files next to the database, and no table in it: a follower that reads slowly keeps a file, and not old pages of the
 //! database, which it would lose to the limit on them; and openraft takes bytes to seek in.
 //!
 //! The database decides, not the folder: a row names the id of the one snapshot that is the state's, and only the file with this id is offered. The row
@@ -131,7 +131,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
         SnapshotFile::create(self.folder.join(format!("{PART}{number}"))).await
     }
 
-    /// Makes a snapshot that was built the complete one, unless a newer one was received meanwhile.
+    /// Makes a built snapshot the complete one, unless a newer one was received since.
     pub(crate) async fn complete_built(&self, file: &mut SnapshotFile, meta: &Meta<C>) -> Result<()> {
         let complete = self.complete.lock().await;
         if complete.as_ref().is_some_and(|present| present.last_log_id > meta.last_log_id) {
@@ -165,7 +165,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
     }
 
     /// Makes a received snapshot, which was kept, the state's, by one durable commit with `changes`, then the complete one. `committed` is called
-    /// between the two. A snapshot that is being built becomes complete before, or not at all.
+    /// between the two. A snapshot that is being built becomes complete before, or never.
     pub(crate) async fn complete_received(
         &self,
         file: &mut SnapshotFile,
@@ -226,7 +226,7 @@ async fn own_ids(meta: &Table) -> Result<(Option<String>, Option<GroupId>)> {
 /// Returns the metadata of a snapshot, and the id of its group if it has one; `None` for a file that is not whole.
 ///
 /// # Errors
-/// `File` when it could not be read at all.
+/// `File` when it could not be read.
 async fn whole<C: RaftTypeConfig>(file: &mut SnapshotFile) -> Result<Option<(Meta<C>, Option<GroupId>)>> {
     let read = async {
         let (meta, mut reader) = read_meta::<C>(file).await?;

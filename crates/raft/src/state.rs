@@ -1,7 +1,7 @@
 //! The tables of the replicated state, and views of them.
 //!
 //! The tables of one state carry the number of a generation in their names. A snapshot that is installed fills tables of the next
-//! generation, beside those in use; one commit then makes these the state. A crash before it leaves tables of a generation
+//! generation, next to the tables in use; one commit then makes these the state. A crash before it leaves tables of a generation
 //! that is not the state's, which are dropped when the node starts.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -102,7 +102,7 @@ fn name_of(group: &str, generation: u64, table: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct StateReader {
     pub(crate) db: Db,
-    /// The tables in use. They are replaced before those of the generation before are dropped.
+    /// The tables in use. They are replaced before the previous generation's tables are dropped.
     pub(crate) tables: Arc<RwLock<StateTables>>,
 }
 
@@ -130,7 +130,7 @@ impl StateReader {
 
 /// The replicated state at one moment: a snapshot of the database, and the tables to read in it.
 ///
-/// A view that is kept while the state goes on keeps old pages: see [`nofault::Snapshot`].
+/// A view that is kept while the state advances keeps old pages: see [`nofault::Snapshot`].
 #[derive(Debug, Clone)]
 pub struct StateView {
     snapshot: Snapshot,

@@ -69,12 +69,12 @@ const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 pub trait Application<C: RaftTypeConfig>: Send + Sync + 'static {
     /// Applies one request: reads and writes `tables` through `change`, and returns the answer. Every node calls this with the same
     /// requests in the same order, and a node may call it again for a request whose transaction it runs again. So it must do the same everywhere: no clock, no randomness, no entries that expire, no
-    /// state but that of `tables`. Nothing else may write to these tables.
+    /// state but `tables`. Nothing else may write to these tables.
     ///
     /// A refusal is an answer. An error stops the node, and the same entry would stop it again.
     ///
     /// # Errors
-    /// Those of the database; [`Error::Application`] when the request cannot be applied at all.
+    /// The database's errors; [`Error::Application`] when the request cannot be applied.
     fn apply(
         &self,
         tables: &StateTables,
@@ -368,7 +368,7 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
                 Ok(None) => tokio::task::yield_now().await,
                 // The limit on old pages: a later state is as good.
                 Err(Error::Database(error)) if error.kind() == ErrorKind::SnapshotTooOld => {}
-                // The log goes on without a snapshot: a full disk is no reason to stop the node. The part is removed.
+                // The log grows without a snapshot: a full disk is no reason to stop the node. The part is removed.
                 Err(error) if error.is_full() => tokio::time::sleep(WAIT_FOR_ROOM).await,
                 Err(error) => return Err(error),
             }
@@ -379,7 +379,7 @@ impl<C: RaftTypeConfig<SnapshotData = SnapshotFile>> SnapshotBuilder<C> {
         }
     }
 
-    /// Writes the view into a file. Returns `None` when its tables are not those of the state that it shows.
+    /// Writes the view into a file. Returns `None` when its tables no longer belong to the state that it shows.
     async fn write(&self) -> Result<Option<Snapshot<C>>> {
         let applied = self.shared.applied_in(self.view.snapshot()).await?;
         if applied.generation != self.view.tables().generation {

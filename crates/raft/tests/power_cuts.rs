@@ -322,7 +322,7 @@ fn options(rng: &mut Rng) -> SimOptions {
     [SimOptions::calm(), SimOptions::default(), SimOptions::adversarial()][rng.usize(..3)]
 }
 
-/// Lives a short life on a world with one power cut, and goes on after it. Returns whether the first life ended before
+/// Lives a short life on a world with one power cut, and another one after it. Returns whether the first life ended before
 /// the cut, and the number of its events.
 fn cut_once(seed: u64, cut: u64, steps: usize) -> (bool, u64) {
     block_on(async {
@@ -343,7 +343,7 @@ fn cut_once(seed: u64, cut: u64, steps: usize) -> (bool, u64) {
         let what = format!("seed {seed}, cut after {cut} of {events} events, {after}");
         let db = Db::open_in(&after.directory(), &settings()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let (mut log, mut state) = reopened(&db, folder.path(), &mut moments, &what).await;
-        // The node goes on, and keeps what it writes from now on.
+        // The node continues, and keeps what it writes from now on.
         assert!(live(&mut log, &mut state, &mut moments, &mut rng, 6).await, "{what}");
         db.await_durable().await.unwrap();
         let newest = moments.newest();

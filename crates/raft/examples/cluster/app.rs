@@ -35,7 +35,7 @@ pub(crate) enum Request {
     },
 }
 
-/// Values, written as a whole: serde writes a `Vec<u8>` byte by byte, and a large value would take longer than a message may.
+/// Values, written in one piece: serde writes a `Vec<u8>` byte by byte, and a large value would take longer than a message may.
 pub(crate) mod bytes {
     use std::fmt;
 

@@ -2,8 +2,8 @@
 //! connection carries one message and its answer at a time. The first one is a greeting: both sides say which store they have, and a node that has
 //! lost acknowledged entries is refused.
 //!
-//! openraft gives a message, a heartbeat as well, one interval of the heartbeat, and then drops its call. A begun call goes on in a task, and the next call
-//! continues from there: a busy machine, on which a connection with its greeting takes longer than the interval, would never make one otherwise, and a
+//! openraft gives a message, a heartbeat as well, one interval of the heartbeat, and then drops its call. A begun call continues in a task, and the next call
+//! takes it up there: a busy machine, on which a connection with its greeting takes longer than the interval, would never make one otherwise, and a
 //! follower would hear nothing of a leader that sends to it all the time.
 
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ use crate::node::Life;
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;
 /// The time that a connection and its greetings may take.
 const GREETING_MAX: Duration = Duration::from_secs(1);
-/// The time that an answer may come late before the connection is given up. Heartbeats wait meanwhile, so it is shorter than a follower waits for one:
-/// one that installs a snapshot hears them, and answers none until it is done.
+/// How late an answer may come before the connection is given up. Heartbeats wait all that time, so it is shorter than a follower waits for one: a
+/// follower that installs a snapshot hears them, and answers none until it is done.
 const LATE_MAX: Duration = Duration::from_millis(200);
 /// The time between two attempts to reach a node that does not know this one's opening yet.
 const ATTEMPTS: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! How many proposals a second a cluster commits, durably, with 64 in flight: one node, and three nodes in this process, whose messages
-//! are calls. So it measures storage and openraft, and no network. nofault, with the stores of `nofault-raft`, beside redb, fjall and,
-//! with the feature `rocksdb`, RocksDB, by turns.
+//! are calls. So it measures storage and openraft, and no network. nofault, with the stores of `nofault-raft`, runs by turns with
+//! redb, fjall and, with the feature `rocksdb`, RocksDB.
 //!
 //! Run with `cargo run --release --manifest-path crates/raft/peers/Cargo.toml -- FOLDER [SECONDS [TURNS]]`; all nodes share the disk of
 //! the folder. Unequal: on nofault an append is seen before it is durable, and the node that waits for it occupies no thread; the others'
@@ -76,7 +76,7 @@ impl RaftNetworkFactory<Types> for Direct {
     }
 }
 
-#[expect(clippy::result_large_err, reason = "the errors are those of openraft's trait")]
+#[expect(clippy::result_large_err, reason = "openraft's trait has these errors")]
 impl Direct {
     fn node<E: Error + 'static>(&self) -> Result<Raft<Types>, RpcFailure<E>> {
         let node = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&self.target).cloned();

@@ -194,7 +194,7 @@ impl Cluster {
     }
 }
 
-/// Sends a request and returns status and body of the answer. A connection of its own for each, which the answer ends.
+/// Sends a request and returns status and body of the answer. Each has its own connection, which the answer ends.
 async fn ask(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let asked = async {
         let mut stream = TcpStream::connect(to).await?;
