@@ -116,7 +116,7 @@ unsafe impl Send for IoBuf {}
 unsafe impl Sync for IoBuf {}
 
 impl IoBuf {
-    /// Allocates `len_bytes` of zeroed memory in a region of its own. One `mmap`; pages come on first touch.
+    /// Allocates `len_bytes` of zeroed memory in a separate region. One `mmap`; pages come on first touch.
     ///
     /// # Errors
     /// `InvalidCall` for zero bytes, `NoResources` when the system has no memory or the process no address space.
@@ -258,7 +258,7 @@ fn advise(base: NonNull<u8>, len_bytes: usize, advice: Advice) {
 
 /// Checks that this process may take `bytes` more of address space, where that is limited (RLIMIT_AS). An allocation that the standard
 /// library cannot make ends the process: a caller that asks for the sum of many small ones first gets an error. Costs nothing without
-/// such a limit; takes nothing, so another thread may take the bytes meanwhile.
+/// such a limit; takes nothing, so another thread may take the bytes first.
 ///
 /// # Errors
 /// `NoResources`.

@@ -68,7 +68,7 @@ impl OpKind {
 pub enum WriteData {
     /// A buffer that the operation owns and gives back.
     Owned(IoBuf),
-    /// Bytes that others may read meanwhile: published page frames, gathered into one contiguous write.
+    /// Bytes that others may read at the same time: published page frames, gathered into one contiguous write.
     Gather(Vec<Arc<dyn StableBytes>>),
 }
 

@@ -145,7 +145,7 @@ impl Watch {
     }
 
     /// Whether a DAMON daemon runs here. It may page out idle, unmapped page cache on its own and so favour maps over
-    /// buffered reads: print it beside every figure.
+    /// buffered reads: print it next to every figure.
     pub fn has_kdamond(&self) -> bool {
         !self.kdamond.is_empty()
     }

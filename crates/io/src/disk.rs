@@ -70,9 +70,9 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// names the refused one and the remedy.
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>>;
 
-    /// Carries one operation out while the calling thread waits: for a caller that has nothing else to do meanwhile and
-    /// wants no other thread or ring in between. On files and devices this is one system call; elsewhere it opens a new
-    /// queue for the operation.
+    /// Carries one operation out while the calling thread waits: for a caller that has nothing else to do and wants no
+    /// other thread or ring in between. On files and devices this is one system call; elsewhere it opens a new queue
+    /// for the operation.
     ///
     /// A failure of the operation itself is in its completion.
     ///
@@ -131,7 +131,7 @@ pub trait Queue: Send {
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()>;
 
     /// Carries out one operation and waits for it. Appends its completion to `into`, and perhaps completions of other
-    /// operations that ended meanwhile. An operation that cannot be accepted comes back there too, with the reason.
+    /// operations that ended by then. An operation that cannot be accepted comes back there too, with the reason.
     ///
     /// For a caller with nothing else to do. A disk on a file makes the system call on this thread, so no other thread
     /// needs a CPU before it ends. A durable write through a ring, in contrast, ends in a kernel worker, which issues
@@ -411,10 +411,10 @@ pub trait FileLock: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the view of the processes that read the locked file meanwhile, with the record `record` beside it, which
-    /// is created if need be. `None` where no process can do that: for a lock that is not for writing, and for
-    /// directories that have no readers beside a writer. The record is locked with the file: no other file in its place is
-    /// given the same record until this lock is dropped.
+    /// Returns the view of the processes reading the locked file, with the record `record` next to it, which is created if
+    /// need be. `None` where no process can read it while it is written: for a lock that is not for writing, and for
+    /// directories that have no readers alongside a writer. The record is locked with the file: no other file under its
+    /// name is given the same record until this lock is dropped.
     ///
     /// # Errors
     /// `Busy` when the record was removed while readers are open, or belongs to a file that was in this place before and is
@@ -428,15 +428,15 @@ pub trait FileLock: Send + Sync + fmt::Debug {
 /// Bytes of the record that a writer leaves for its readers.
 pub const READER_RECORD_BYTES: usize = 64;
 
-/// Numbers that a reader can register for one use: those below this one.
+/// Exclusive upper bound of the numbers that a reader may register.
 pub const READER_NUMBERS: u64 = 1 << 61;
 
-/// The part of a database that a registered reader uses. For each it registers numbers of its own.
+/// The part of a database that a registered reader uses. Each part has its own numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderUse {
     /// The content of the file.
     Content,
-    /// The log beside it.
+    /// The log next to it.
     Log,
 }
 

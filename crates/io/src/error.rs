@@ -39,7 +39,7 @@ pub enum ErrorKind {
     Device,
     /// The bytes may have been replaced since this reader began: begin again with the present bytes.
     TooOld,
-    /// The disk has stopped for good (simulated power cut, or a queue that was shut down): reopen.
+    /// The disk has stopped and will not run again (simulated power cut, or a queue that was shut down): reopen.
     Stopped,
     /// Any other error of the system.
     Other,

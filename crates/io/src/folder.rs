@@ -194,7 +194,7 @@ impl Folder {
     /// Leaves the name of this process in the file `name`, creating it if need be, and locks that file (flock). Released when the
     /// result is dropped or the process ends, however it ends. The file stays.
     ///
-    /// Removing the file lets a second process in. A file that two processes must not use needs a lock of its own: see
+    /// Removing the file lets a second process in. A file that two processes must not use needs its own lock: see
     /// [`Directory::lock`].
     ///
     /// # Errors

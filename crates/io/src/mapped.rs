@@ -5,8 +5,8 @@
 //! into an error (the private module `sigbus` explains how). [`MappedFile::bytes`] is the raw map, where the signal
 //! ends the process, as in most programs.
 //!
-//! Invariant: a page that faulted is marked before a page of zeroes is mapped in its place, and stays marked until the
-//! file is mapped anew. So an access through a guard never takes the zeroes for data.
+//! Invariant: a page that faulted is marked before a page of zeroes replaces it in the map, and stays marked until the
+//! file is mapped again. So an access through a guard never takes the zeroes for data.
 
 mod huge;
 mod sigbus;
@@ -155,7 +155,7 @@ impl MappedFile {
         let file = file.try_clone().map_err(|error| Error::from_io(&action, &error).at(&path))?;
         sigbus::install()?;
         let (prot, flags) = protection_flags(protection);
-        // SAFETY: a new mapping at an address of the kernel's choice; changes of the file meanwhile are excluded by
+        // SAFETY: a new mapping at an address of the kernel's choice; changes of the file while it is mapped are excluded by
         // the caller's promise.
         let base = unsafe { rustix::mm::mmap(hint, len_bytes, prot, flags, &file, range.start) };
         let base = match base {
@@ -219,7 +219,7 @@ impl MappedFile {
     ///
     /// # Errors
     /// `Short` when the file has lost that part, `Device` when reading it failed; both name the position in the file.
-    /// Such a page stays failed, for every thread, until the file is mapped anew. `InvalidCall` for a range outside
+    /// Such a page stays failed, for every thread, until the file is mapped again. `InvalidCall` for a range outside
     /// the map.
     pub fn guarded<R>(&self, range: Range<usize>, use_bytes: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let start = self.position("read", &range)?;
@@ -254,7 +254,7 @@ impl MappedFile {
         })
     }
 
-    /// Copies bytes in, guarded, through a shared reference: for stores with a writer that runs beside readers of
+    /// Copies bytes in, guarded, through a shared reference: for stores with a writer that runs alongside readers of
     /// other pages.
     ///
     /// # Safety
@@ -361,7 +361,7 @@ impl MappedFile {
     /// memory of the copies. On other maps it is [`Advice::DontNeed`].
     ///
     /// # Errors
-    /// `InvalidCall` for a range outside the map, or one that would affect bytes beside it: it must begin at a page,
+    /// `InvalidCall` for a range outside the map, or one that would affect bytes next to it: it must begin at a page,
     /// and end at one or at the end of the map.
     pub fn discard(&mut self, range: Range<usize>) -> Result<()> {
         let (start, len) = self.whole_pages("discard", &range)?;

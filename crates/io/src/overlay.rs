@@ -61,7 +61,7 @@ struct Limit {
 }
 
 impl Overlay {
-    /// Lays an overlay over a directory, of which no file may be changed by others meanwhile.
+    /// Lays an overlay over a directory whose files must not be changed by others while it is used.
     pub fn new(below: Arc<dyn Directory>) -> Self {
         Self { below, disks: Mutex::default(), limit: Limit { units: UNITS_IN_MEMORY, has_file: true } }
     }

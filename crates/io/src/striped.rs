@@ -122,7 +122,7 @@ impl Disk for StripedDisk {
     }
 
     fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
-        // Waiting for several rings is a poll of their descriptors, and that of a ring with DEFER_TASKRUN, which
+        // Waiting for several rings is a poll of their descriptors, and polling a ring with DEFER_TASKRUN, which
         // `single_thread` brings, does not wake a sleeping poll when a completion becomes due (seen on Linux 6.18).
         let single_thread = options.single_thread && self.children.len() == 1;
         let child_options = QueueOptions { single_thread, ..options.clone() };
@@ -265,7 +265,7 @@ fn joined(buffers: Vec<Option<IoBuf>>) -> OpKind {
     whole.map_or(OpKind::Sync, OpKind::Read)
 }
 
-/// A slice of bytes that others may read meanwhile.
+/// A slice of bytes that others may read at the same time.
 struct Slice {
     whole: Arc<dyn StableBytes>,
     range: Range<usize>,

@@ -45,7 +45,7 @@ enum Memory {
     Many { iovecs: Vec<libc::iovec>, first: usize },
 }
 
-// SAFETY: the pointers lead into buffers that the `op` beside them owns (or shares as `StableBytes`), which are `Send`
+// SAFETY: the pointers lead into buffers that `op` owns (or shares as `StableBytes`), which are `Send`
 // and stay in place when the operation moves; nothing is dereferenced here.
 unsafe impl Send for Transfer {}
 

@@ -87,7 +87,7 @@ pub enum FlagChoice {
 }
 
 impl UringDisk {
-    /// Opens a file or block device, and checks that this process can have rings at all.
+    /// Opens a file or block device, and checks that this process can have rings.
     ///
     /// # Errors
     /// `Unsupported` or `NoPermission` when there is no io_uring for this process (the message names the cause), or

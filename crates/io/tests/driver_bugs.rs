@@ -369,7 +369,7 @@ fn drop_cached(path: &Path) {
 }
 
 /// A buffered read that misses the page cache waits for its page in the name of the thread that submitted it. The kernel answers
-/// EFAULT or ECANCELED in its place when that thread ends first.
+/// EFAULT or ECANCELED instead when that thread ends first.
 #[test]
 fn reads_that_miss_the_page_cache_outlive_the_thread_that_submitted_them() {
     const PAGES: u64 = 4096;
@@ -459,7 +459,7 @@ fn no_reap_waits_for_ever_on_a_polled_ring_that_looks_full() {
     }
     let path = folder.path().join("ring");
     let (done, finished) = std::sync::mpsc::channel();
-    // On a thread of its own: a failure here is a wait inside the kernel.
+    // On a dedicated thread: a failure here is a wait inside the kernel.
     std::thread::spawn(move || {
         let disk = UringDisk::open(&path, &FileOptions { direct: DirectIo::Never, ..FileOptions::default() });
         let disk = disk.expect("a disk");

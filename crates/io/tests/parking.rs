@@ -1,4 +1,4 @@
-//! The bug of drivers that only a process of its own can show: a thread that spins while it waits.
+//! The bug of drivers that needs a separate process to show: a thread that spins while it waits.
 
 use std::io::Write;
 use std::path::Path;

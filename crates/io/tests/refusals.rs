@@ -1,4 +1,4 @@
-//! A kernel that takes no operations for a while, as it does when memory is short. A filter answers in its place here.
+//! A kernel that takes no operations for a while, as it does when memory is short. Here a filter answers instead.
 
 mod common;
 
@@ -100,7 +100,7 @@ fn answer_each(listener: &OwnedFd, errno: i32, left: &AtomicUsize) {
     }
 }
 
-/// Runs a function on a thread of its own, so that its filters end with the thread, and fails after a timeout.
+/// Runs a function on a dedicated thread, so that its filters end with the thread, and fails after a timeout.
 fn on_a_thread(work: impl FnOnce() + Send + 'static) {
     let (done, finished) = std::sync::mpsc::channel();
     let worker = std::thread::spawn(move || {

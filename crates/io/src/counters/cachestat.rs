@@ -88,7 +88,7 @@ pub(super) fn by_mincore(fd: BorrowedFd<'_>, range: &Range<u64>) -> Option<Cache
         seen.clear();
         seen.resize(len.div_ceil(page) as usize, 0_u8);
         // SAFETY: a new map at an address of the kernel's choice; it is never read through, so that the file may shrink
-        // meanwhile, and it is unmapped below with the length it was mapped with. `seen` has a byte for each page.
+        // at any time, and it is unmapped below with the length it was mapped with. `seen` has a byte for each page.
         unsafe {
             let map = rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -125,7 +125,7 @@ fn len_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
         rustix::fs::FileType::RegularFile => u64::try_from(stat.st_size).ok(),
         rustix::fs::FileType::BlockDevice => {
-            // Opened anew, because seeking moves the position of every copy of the descriptor.
+            // Opened again, because seeking moves the position of every copy of the descriptor.
             let mut device = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
             device.seek(SeekFrom::End(0)).ok()
         }

@@ -29,7 +29,7 @@ impl BlockDevice {
         if libc::major(number) != 0 {
             return Self::numbered(number).map_err(unsupported);
         }
-        // An anonymous device number: the file system is on no device, or (btrfs) keeps a number of its own.
+        // An anonymous device number: the file system is on no device, or (btrfs) has its own number.
         let (kind, source) =
             mount_of(path).ok_or_else(|| unsupported("its file system is not on a block device".into()))?;
         match std::fs::metadata(&source) {

@@ -3,14 +3,14 @@
 //! A reader registers a number by a shared lock on one byte, far behind anything that the file can contain. It writes
 //! nothing, so it may read from a read-only mount of the same file system, and the kernel clears its registration
 //! when it ends, however it ends. The writer locks the bytes before, and asks the kernel whether anyone has registered
-//! a number in a range. It leaves what it has to tell readers in a small file beside, the *record*.
+//! a number in a range. It leaves what it has to tell readers in a small file next to it, the *record*.
 //!
 //! Kept true by:
 //! 1. Locks are of the open file description, and of the file itself: no name that is removed or put back matters.
 //! 2. A program that locks the whole file, to write or to read, excludes writers, and one that writes excludes readers:
 //!    it may know nothing of registrations.
 //! 3. A reader and the writer have the same record. A copy of it tells so by its inode, and a file with names in two
-//!    folders, each with a record of its own, counts as one without.
+//!    folders, each with its own record, counts as one without.
 
 use std::fs::File;
 use std::ops::Range;
@@ -244,7 +244,7 @@ impl ReaderWatch for WatchedFile {
 
     fn admit(&self, of: ReaderUse) {
         if let Ok(bytes) = bytes_of(of, &(0..READER_NUMBERS)) {
-            // Cannot fail for a lock that is held as a whole.
+            // Cannot fail for a lock that is held on the whole range.
             let _ = set_description_lock(&self.data, libc::F_UNLCK, bytes);
         }
     }

@@ -1,8 +1,8 @@
 //! SIGBUS as an error: the one handler of the process, and the guards under which it acts.
 //!
 //! A fault in a map is raised on the very thread that touches the page, so the handler needs no registry: it looks at
-//! the guards of its own thread, a list through stack frames with a thread-local head. If the address lies in one of
-//! them, it (1) marks the page in the map's [`Faults`], (2) maps an anonymous page in its place (the *stand-in*), and
+//! its thread's guards, a list through stack frames with a thread-local head. If the address lies in one of
+//! them, it (1) marks the page in the map's [`Faults`], (2) replaces it by an anonymous page (the *stand-in*), and
 //! returns; the access is repeated by the CPU and completes. Every other signal goes to the handler that was
 //! installed before.
 //!

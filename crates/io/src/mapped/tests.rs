@@ -297,7 +297,7 @@ fn a_device_that_fails_a_read_is_an_error_naming_the_place() {
     assert_eq!(probe.file_system, None, "the folder of device nodes is not its file system");
 }
 
-/// Runs the test of this name again in a process of its own, with `NOFAULT_TEST_CHILD` set to `role`.
+/// Runs the test of this name again in a separate process, with `NOFAULT_TEST_CHILD` set to `role`.
 fn status_of_child(test: &str, role: &str) -> std::process::ExitStatus {
     std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--test-threads=1"])

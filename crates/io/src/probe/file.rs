@@ -50,7 +50,7 @@ impl Files {
 }
 
 /// Tries the features of a folder on a temporary file; of a file by reading it, and by writing to a temporary file
-/// beside it; of a device by reading.
+/// next to it; of a device by reading.
 pub(super) fn try_at(path: &Path) -> Files {
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::ring::{Limits, refusal};
 use super::*;
 
-/// Runs in a thread of its own with a filter that answers `errno` to the system calls `denied`. The filter ends with the
+/// Runs in a dedicated thread with a filter that answers `errno` to the system calls `denied`. The filter ends with the
 /// thread.
 fn with_calls_denied<R: Send>(denied: &[libc::c_long], errno: i32, run: impl FnOnce() -> R + Send) -> R {
     let load_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };

@@ -135,7 +135,7 @@ fn random_operations_match_a_byte_array(disk: &dyn Disk, options: &QueueOptions,
     let mut model = vec![0; SPAN_BYTES];
     run(&mut *queue, 0, OpKind::write(zeroed(SPAN_BYTES), false));
     for _ in 0..60 {
-        // Operations in flight together are unordered: they get ranges of their own, left to right.
+        // Operations in flight together are unordered: each gets its own range, left to right.
         let (mut pushed, mut done) = (HashMap::new(), Vec::new());
         let mut start = rng.usize(0..16) * unit;
         while pushed.len() < 24.min(options.depth_max) {
