@@ -22,7 +22,7 @@ enum Slot {
     Data(Arc<Page>),
 }
 
-/// An array of bytes; bytes never written read as zero. It has no length of its own.
+/// An array of bytes; bytes never written read as zero. It knows no length.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bytes {
     slots: Arc<Vec<Slot>>,

@@ -190,7 +190,7 @@ struct SimQueue {
 
 impl SimQueue {
     /// Makes the descriptor readable while a submitted operation is not reaped; one of them has then completed, so that
-    /// a reap after a readable event finds a completion. Written anew each time, for edge-triggered pollers.
+    /// a reap after a readable event finds a completion. Written again each time, for edge-triggered pollers.
     fn signal(&self) {
         let Some(Some(fd)) = self.ready.get() else { return };
         self.handle.world.with(|state| state.finish_until(self.id, 1));

@@ -245,7 +245,7 @@ impl File {
     pub(super) fn damage(&mut self, offset: u64, data: &[u8]) {
         let range = offset..offset + data.len() as u64;
         self.cache.write(offset, data);
-        // Whole sectors, so that forgetting their versions takes nothing back that was written beside the damage.
+        // Whole sectors, so that forgetting their versions takes nothing back that was written next to the damage.
         let sector = self.sector as u64;
         let whole = range.start / sector * sector..range.end.next_multiple_of(sector);
         let mut bytes = vec![0; (whole.end - whole.start) as usize];
@@ -287,7 +287,7 @@ impl File {
         let mut last = self.clone();
         let mut order = begun.to_vec();
         rng.shuffle(&mut order);
-        // Operations in flight count as later than all completed ones, and each as a write of its own.
+        // Operations in flight count as later than all completed ones, and each as a separate write.
         let first_seq = WriteSeq::MAX - order.len() as u64;
         for (seq, begun) in (first_seq..WriteSeq::MAX).zip(order) {
             match begun {
@@ -389,7 +389,7 @@ fn sectors(mut bits: u64, sector: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// How one cut treats one file. Drawn per file, because bugs hide in extremes as well as in the middle: "all lost",
-/// "all kept", "each write whole or not at all", "each sector for itself".
+/// "all kept", "each write whole or absent", "each sector for itself".
 struct Fate {
     keep: f64,
     by_sector: bool,

@@ -243,7 +243,7 @@ impl State {
         let seq = self.next_seq();
         let sector = self.options.sector_bytes;
         if let Err(error) = job.errno() {
-            // A durable write has reached the page cache as a whole before its write-back fails.
+            // All of a durable write has reached the page cache before its write-back fails.
             let whole = durable && self.options.caching == Caching::Buffered;
             for (index, chunk) in data.chunks(sector).enumerate().filter(|_| room.is_ok()) {
                 if whole || self.rng.bool() {

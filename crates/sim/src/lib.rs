@@ -45,7 +45,7 @@
 //!
 //! - **Bytes.** A write that completed is seen by every read at once. It is durable when it was issued durable, or when
 //!   a `Sync` *pushed after* it completed has itself completed. Any other sector holds, after a cut, any of the
-//!   contents it had since the last durable one, each sector for itself or each write as a whole; with
+//!   contents it had since the last durable one, each sector for itself or each write whole; with
 //!   [`SimOptions::torn_sectors`] also the head of one and the rest of another. Writes under way count as the newest.
 //! - **Lengths and allocation** are pending like bytes and have their own luck: a file may keep its length and lose the
 //!   bytes (zeroes, or garbage with [`SimOptions::garbage_growth`]) or the other way round. A `Sync` makes them
@@ -55,8 +55,8 @@
 //! - **Names** are durable after `Directory::sync`. Until then changes that share a name form chains, and of each chain
 //!   a first part survives; a rename is one step. Syncing a file does not save its name.
 //! - **A failed sync** drops the writes that it covered, as Linux does: reads still see their bytes, a cut may keep or
-//!   lose them, but a later successful sync does not save them. A failed directory sync leaves its changes in doubt for
-//!   good.
+//!   lose them, but a later successful sync does not save them. A failed directory sync leaves its changes in doubt
+//!   forever.
 //! - **A failed durable write** is treated like a failed sync: no later sync makes durable the bytes that it has left,
 //!   only another write does. Of a failed write that was not durable, any sector may be written, and the next sync
 //!   covers these. With [`Caching::Buffered`] reads see such abandoned bytes only until the page cache drops them.

@@ -6,7 +6,7 @@
 //!
 //! Why this one: the journals of ext4 and xfs keep a first part of *all* changes, which is one of the outcomes here.
 //! ext4's fast commits and btrfs's log tree write the changes of one file apart from others, which gives the rest. Any
-//! subset at all (a rename without the creation before it) happens on no journaling file system.
+//! other subset (a rename without the creation before it) happens on no journaling file system.
 
 use std::collections::BTreeMap;
 

@@ -62,7 +62,7 @@ pub struct SimOptions {
     pub defer: Defer,
     /// Whether files have a page cache.
     pub caching: Caching,
-    /// Size of a sector, the unit that is written at once or not at all, in bytes: a power of two from 64 to 4096.
+    /// Size of a sector, the unit that is written whole or not written, in bytes: a power of two from 64 to 4096.
     pub sector_bytes: usize,
     /// The required alignment of offsets, lengths and addresses; 1 for no rule.
     pub align_bytes: usize,

@@ -9,7 +9,7 @@ use nofault_sim::{Defer, Rates, SimOptions, SimWorld};
 use crate::common::keeps_the_contract;
 
 /// Returns worlds with every order of completions, with and without alignment, and with transfers that the driver
-/// repeats. The contract promises nothing about reads beside writes of the same place, so the body runs in the
+/// repeats. The contract promises nothing about reads during writes of the same place, so the body runs in the
 /// adversarial world as well.
 fn worlds() -> impl Iterator<Item = SimWorld> {
     let rates = Rates { split_transfer: 0.2, ..Rates::default() };

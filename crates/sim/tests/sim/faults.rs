@@ -427,7 +427,7 @@ fn damage_at_rest_is_seen_at_once_and_survives_cuts() {
     check(&[1, 2, 3, 4]);
     world.garbage_range("data", 0..4096).unwrap();
     assert!(world.read_file("data").unwrap()[..BLOCK].iter().collect::<BTreeSet<_>>().len() > 100);
-    // Bytes written beside the damage, in the same sector, are not taken back.
+    // Bytes written next to the damage, in the same sector, are not taken back.
     write(&mut *queue, 0, 5, 512).unwrap();
     world.overwrite("data", 100, &[8]).unwrap();
     let sector = world.restart(3).read_file("data").unwrap()[..512].to_vec();

@@ -376,7 +376,7 @@ fn a_disk_that_refuses_operations_for_a_while_does_not_delay_the_others() {
         queue.reap(3, &mut done).unwrap();
         assert_eq!(tokens(&done), BTreeSet::from([0, 1, 2]));
     }
-    // A child that refuses for good is waited for only a bounded time.
+    // A child that never accepts again is waited for only a bounded time.
     times.store(usize::MAX, Ordering::SeqCst);
     push_three(&mut *queue);
     done.clear();
