@@ -290,7 +290,7 @@ fn backup(db: Db, to: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a call that cannot be stopped on a thread of its own. When the user stops the command, the thread is abandoned
+/// Runs a call that cannot be stopped on a dedicated thread. When the user stops the command, the thread is abandoned
 /// and the process ends, which does a database no harm.
 fn until_cancelled<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let (sender, results) = std::sync::mpsc::channel();

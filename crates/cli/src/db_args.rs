@@ -154,7 +154,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         form: FormArguments,
         /// Load past the log, several times faster. The input must be sorted by table and key; a table that holds entries
-        /// is written anew.
+        /// is rewritten.
         #[arg(long)]
         sorted: bool,
         /// Number of entries in one durable commit.
@@ -201,7 +201,7 @@ pub(crate) enum DbCommand {
     },
     /// Write everything that can be read of a damaged database into a new one, and list what is lost: tables, ranges of
     /// keys, values, commits. The damaged database stays as it is. Exit code 6 when anything is lost. Entries that may be
-    /// outdated, because the part of the page table that names their version is lost, go to tables of their own.
+    /// outdated, because the part of the page table that names their version is lost, go to separate tables.
     Salvage {
         /// The folder of the damaged database.
         source: PathBuf,
@@ -252,7 +252,7 @@ pub(crate) enum DbCommand {
         open: OpenArguments,
     },
     /// Print the compression of a table, or set it. Pages that are already in the file stay as they are until they
-    /// change, or until `db compact` writes them anew.
+    /// change, or until `db compact` rewrites them.
     Compression {
         /// The database's folder.
         path: PathBuf,
@@ -288,7 +288,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: ReadingArguments,
     },
-    /// Measure the engine beside the raw device and its rivals, as a run of the lab with one experiment.
+    /// Measure the engine, the raw device and the engine's rivals, as a run of the lab with one experiment.
     Bench(BenchArguments),
 }
 
@@ -433,7 +433,7 @@ pub(crate) enum Encoding {
 /// The compression of a table, as it is written on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableCompression {
-    /// A page takes a block of its own in the data file.
+    /// Each page takes a block alone in the data file.
     None,
     /// LZ4: several pages share a block; reading a page from the file costs about a microsecond more.
     Fast,

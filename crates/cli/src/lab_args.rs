@@ -36,7 +36,7 @@ Examples:
   nofault lab share RESULT --out a.json    one file without names and paths, for others
   nofault lab gallery a.json b.json    the curves of several machines side by side
 
-Each run gets a folder of its own with records.ndjson and report.html; data files are removed at the end.
+Each run gets a new folder with records.ndjson and report.html; data files are removed at the end.
 A flag applies to every chosen experiment that has such a parameter, and is refused where none has.
 
 Exit codes:
@@ -74,7 +74,7 @@ fn left_out(preset: Preset) -> String {
 fn which_experiments() -> String {
     let names: Vec<&str> = experiments::ids().map(ExperimentId::name).collect();
     format!(
-        "The experiments to run: {}. By default those of the preset: all but {}; in quick, all but {}",
+        "The experiments to run: {}. By default the preset's: all but {}; in quick, all but {}",
         names.join(", "),
         left_out(Preset::Standard),
         left_out(Preset::Quick)
@@ -88,7 +88,7 @@ pub(crate) enum LabCommand {
     Report {
         /// A result folder, or a records.ndjson.
         result: PathBuf,
-        /// File of the report; beside the records by default. Only an earlier report is replaced.
+        /// File of the report; next to the records by default. Only an earlier report is replaced.
         #[arg(long, short)]
         out: Option<PathBuf>,
         /// Print the summary as JSON instead of tables.
@@ -104,7 +104,7 @@ pub(crate) enum LabCommand {
         /// Draw only the figure --figure, for a document, into this SVG file. Only an earlier picture is replaced.
         #[arg(long, value_name = "FILE", requires = "figure")]
         svg: Option<PathBuf>,
-        /// Draw every figure as an SVG file of its own into this folder.
+        /// Draw every figure as a separate SVG file into this folder.
         #[arg(long, value_name = "FOLDER", conflicts_with_all = ["figure", "out", "json"])]
         svgs: Option<PathBuf>,
     },
@@ -121,7 +121,7 @@ pub(crate) enum LabCommand {
         yes: bool,
     },
     /// Record the reads, writes and syncs of a command as a file for --trace, with their threads and times. Uses strace, so that
-    /// the command is slower meanwhile, and accesses through a map and by an io_uring are not seen; for a map see --faults.
+    /// the command is slower while it is recorded, and accesses through a map and by an io_uring are not seen; for a map see --faults.
     Record {
         /// Record the page faults of the command in a mapped file, in place of its system calls. Uses perf, as root or with
         /// kernel.perf_event_paranoid at 2 or less. A page faults when it is first touched and after it was evicted: the trace
@@ -259,7 +259,7 @@ pub(crate) struct RunArguments {
 /// Flags for the result of a run and for its output.
 #[derive(Debug, Args)]
 pub(crate) struct ResultArguments {
-    /// Folder for this run's result; by default named after the time, beside the earlier results.
+    /// Folder for this run's result; by default named after the time, next to the earlier results.
     #[arg(long, short, help_heading = "Results", value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
     /// Print the planned trials with their time and size, and stop.

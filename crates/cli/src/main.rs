@@ -1,4 +1,4 @@
-//! The `nofault` command: connects the command line with the libraries. Each command has a file of its own; this one
+//! The `nofault` command: connects the command line with the libraries. Each command has its own file; this one
 //! parses and turns errors into exit codes.
 
 mod db;
@@ -48,7 +48,7 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of this program, or write those of all its commands.
+    /// Print the manual page of this program, or write the pages of all its commands.
     Man {
         /// Write a page for each command into this folder; created if need be.
         #[arg(long, value_name = "FOLDER")]

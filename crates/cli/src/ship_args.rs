@@ -34,7 +34,7 @@ pub(crate) struct ShipArguments {
     /// pass by itself ends the command at once.
     #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
-    /// Ship to a store without locks or conditional puts. You promise that nothing else ships to this name meanwhile.
+    /// Ship to a store without locks or conditional puts. You promise that nothing else ships to this name at the same time.
     #[arg(long)]
     pub(crate) single_writer: bool,
     /// Print as JSON.

@@ -119,7 +119,7 @@ impl Signals {
         result
     }
 
-    /// Makes a signal outside sections a success: the command goes on until the user ends it.
+    /// Makes a signal outside sections a success: the command runs until the user ends it.
     pub(crate) fn are_the_usual_end(&self) {
         self.is_usual_end.store(true, Ordering::SeqCst);
     }

@@ -27,7 +27,7 @@ pub(crate) struct WorkloadFlags {
     /// An occasional slow answer is a problem.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     latency_matters: Option<bool>,
-    /// Several changes must happen together or not at all, and survive a crash.
+    /// Several changes must happen together or not happen, and survive a crash.
     #[arg(long, help_heading = "The workload", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     needs_transactions: Option<bool>,
     /// Threads that use your database at the same time. The flags of this group change only the verdict.
@@ -36,7 +36,7 @@ pub(crate) struct WorkloadFlags {
 }
 
 impl WorkloadFlags {
-    /// Puts the answers that the flags give into `workload`, in place of its own.
+    /// Replaces the answers in `workload` by the answers that the flags give.
     pub(crate) fn replace_answers(&self, workload: &mut WorkloadConfig) {
         let answers = [
             (self.read_only, &mut workload.read_only),
@@ -150,7 +150,7 @@ impl<R: BufRead, W: Write> Questions<'_, R, W> {
             let _ = write!(self.to, "{question} [{kind}; empty: unknown] ").and_then(|()| self.to.flush());
             let mut line = String::new();
             let read = self.from.by_ref().take(ANSWER_BYTES_MAX).read_line(&mut line);
-            // After the end of the input or an error, the next output starts on a line of its own.
+            // After the end of the input or an error, the next output starts on a new line.
             if !matches!(read, Ok(1..)) {
                 let _ = writeln!(self.to);
             }

@@ -136,7 +136,7 @@ fn the_flag_for_repeats_applies_to_every_experiment() {
     assert_eq!(
         (lines("repeats = 7"), lines("runs = 7")),
         (5, 1),
-        "its own, those of crossover, of load, of rss, of engines and of async: {printed}"
+        "its own, and crossover's, load's, rss's, engines' and async's: {printed}"
     );
 }
 
@@ -294,7 +294,7 @@ fn a_user_without_rights_gets_a_run() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(lab.only_result().join("report.html").exists());
     if !is_root() {
-        eprintln!("skipped: this user may have a cgroup of its own, so what follows is not known");
+        eprintln!("skipped: this user may have its own cgroup, so what follows is not known");
         return;
     }
     // No cgroup, and the data is too small for a ballast: experiments that need a limit are skipped with the reason,

@@ -39,7 +39,7 @@ fn printed_keys_are_read_again_by_every_command_and_act_on_no_terminal() {
     said(&run(&["delete", "d", key]), 0);
     assert_eq!(said(&run(&["scan", "d", "--keys-only"]), 0), "plain\n");
 
-    // The lines of a scan are those of a dump.
+    // A scan prints the same lines as a dump.
     let all = said(&run(&["scan", "d", "--table", "copy", "--json"]), 0);
     said(&db_with(folder.path(), &["load", "e", "--create"], all.as_bytes()), 0);
     assert_eq!(said(&run(&["scan", "e", "--table", "copy"]), 0), line);
@@ -112,7 +112,7 @@ fn the_time_at_which_an_entry_expires_is_put_and_printed_and_read_again() {
     assert!(lines.len() == 3 && lines[0] == expires.trim_end(), "{scanned}");
     assert!(lines[1].contains("\"expires_ms\":") && !lines[2].contains("expires_ms"), "{scanned}");
     assert_eq!(said(&run(&["scan", "d"]), 0), "a\t1\nb\t2\nc\t3\n", "the text has no time");
-    // The lines are those of a dump, and a put without a time makes an entry last.
+    // They are a dump's lines, and a put without a time makes an entry last.
     said(&db_with(folder.path(), &["load", "e", "--create"], scanned.as_bytes()), 0);
     assert_eq!(said(&run(&["scan", "e", "--json"]), 0), scanned);
     said(&run(&["put", "d", "a", "1"]), 0);

@@ -1,4 +1,4 @@
-//! Calls that make no sense: each ends with an exit code of its own and a message of one line, and harms nothing.
+//! Calls that make no sense: each ends with its own exit code and a message of one line, and harms nothing.
 
 use std::process::{Command, Output, Stdio};
 

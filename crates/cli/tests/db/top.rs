@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::{db, db_with, said};
 
-/// Starts a load that goes on until its input ends, and waits until it serves its counters.
+/// Starts a load that runs until its input ends, and waits until it serves its counters.
 fn loading(folder: &std::path::Path) -> (Child, ChildStdin) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nofault"))
         .args(["db", "load", "d", "-q", "--batch", "1"])

@@ -143,7 +143,7 @@ fn one_ctrl_c_ends_the_questions_of_a_verdict() {
         said.extend(&some[..count]);
     }
     to.write_all(b"\x03").unwrap();
-    // A command that goes on waiting is finally given the end of its input, which is no interruption.
+    // A command that keeps waiting is finally given the end of its input, which is no interruption.
     let (ended, is_ended) = mpsc::channel::<()>();
     let patience = std::thread::spawn(move || {
         let _ = is_ended.recv_timeout(Duration::from_secs(20));
@@ -154,5 +154,5 @@ fn one_ctrl_c_ends_the_questions_of_a_verdict() {
     patience.join().unwrap();
     let said = String::from_utf8_lossy(&said);
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("\nnofault: interrupted"), "a line of its own: {said}");
+    assert!(said.contains("\nnofault: interrupted"), "a separate line: {said}");
 }

@@ -66,7 +66,7 @@ fn without_io_uring_its_methods_are_skipped_with_the_reason_and_the_run_succeeds
         })
     };
     assert!(skipped("async", "async-uring"), "{skips:?}");
-    // Where memory cannot be limited, `random` is left out as a whole.
+    // Where memory cannot be limited, `random` is left out entirely.
     if records.contains("\"contender\":\"mmap-random\",\"params\"") || records.contains("pread-direct\",\"params\"") {
         assert!(skipped("random", "uring-direct"), "{skips:?}");
     }
