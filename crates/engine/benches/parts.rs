@@ -1,6 +1,6 @@
 //! Times the small parts of the engine when nothing waits for a disk: `cargo bench -p nofault`.
 //!
-//! One thread, one million keys of 16 B with values of 100 B, all in the pool, so that the time is that of the engine's
+//! One thread, one million keys of 16 B with values of 100 B, all in the pool, so that the time is spent in the engine's
 //! own work and of its accesses to memory. Criterion repeats each part until its spread is known, and compares with the
 //! run before: this is where a change of a few per cent shows. It says nothing about disks or other databases; `nofault
 //! db bench` measures both in the same run.

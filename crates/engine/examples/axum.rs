@@ -123,7 +123,7 @@ async fn delete_message(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Opens the database in `folder`, and creates it at the first start. Messages expire by `clock`: a test has one of its own.
+/// Opens the database in `folder`, and creates it at the first start. Messages expire by `clock`: a test has its own.
 ///
 /// # Errors
 /// The errors of opening.

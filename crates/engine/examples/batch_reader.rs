@@ -1,4 +1,4 @@
-//! A reader of many records: by their keys in batches, and all of them in order, beside one call for each.
+//! A reader of many records: by their keys in batches, and all of them in order, compared with one call for each.
 //!
 //! `get_many` asks for all its pages at once, so one thread keeps the device busy; `next_batch` returns entries by the hundred,
 //! and the scan reads ahead. The table is four times as large as the cache, so most records come from the disk.

@@ -7,7 +7,7 @@
 //! values was put again, in random order. `CALLER` is `thread` (the default), or `task` on a runtime with a single thread.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first five arguments and prints `NUMBER MB/s`: the two run by
-//! turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the lowest and the highest.
+//! turns, `ROUNDS` times (3), each as a separate process, and the last line has the median of the ratios with the lowest and the highest.
 
 mod cpu_times;
 mod turns;

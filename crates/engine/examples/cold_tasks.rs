@@ -7,7 +7,7 @@
 //! such a runtime that takes completions by itself (`complete_on_tokio`); or `two`, a runtime with two threads.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first four arguments and prints `NUMBER us of CPU a get`: the
-//! two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the
+//! two run by turns, `ROUNDS` times (3), each as a separate process, and the last line has the median of the ratios with the
 //! lowest and the highest.
 
 mod cpu_times;

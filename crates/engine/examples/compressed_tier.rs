@@ -5,7 +5,7 @@
 //! `cargo run --release --features zstd --example compressed_tier [MIB] [FOLDER] [ROUNDS] [SECONDS] [KIND] [CODEC] [SHARE] [KEYS] [USE]`
 //! loads so many MiB (256 by default) of each kind of records into databases in a new folder below `FOLDER` (the current
 //! one by default), which is removed at the end. One thread reads for `SECONDS` (3), and then, in a
-//! database opened anew, 64 tasks do, after several gets for each page of the data that are not counted; each answer is
+//! reopened database, 64 tasks do, after several gets for each page of the data that are not counted; each answer is
 //! checked. A figure is the median of the `ROUNDS` (3) with the lowest and the highest. `KIND` is `json`, `events` or `logs`,
 //! `CODEC` `Fast` or `Small`, `SHARE` a divisor of the data, and `KEYS` `zipf` (0.99, scattered over the key space) or
 //! `uniform`: without them, or with `all`, all. With the `USE` `always` blocks always have frames; otherwise the pool judges.

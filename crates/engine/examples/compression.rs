@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --features zstd --example compression [MIB] [FOLDER] [SECONDS] [KIND]` loads so many MiB of each kind
 //! (256 by default) into databases in a new folder below `FOLDER` (the current one by default), which is removed at the
-//! end. The cache is a sixteenth of the data. Reads and scans are of a database that was opened anew. With `SECONDS` it
+//! end. The cache is a sixteenth of the data. Reads and scans are of a reopened database. With `SECONDS` it
 //! waits so long after the rewriting, once for each kind, and prints what the database has made of it by itself.
 //! `KIND` is `json`, `events` or `logs`; without it, all three.
 

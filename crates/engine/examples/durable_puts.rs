@@ -1,4 +1,4 @@
-//! Prints the rate and the tail latency of durable puts by a single thread, beside the checkpoints that the puts cause; with the name of
+//! Prints the rate and the tail latency of durable puts by a single thread, during the checkpoints that the puts cause; with the name of
 //! another program, also the ratio of both tails.
 //!
 //! `cargo run --release -p nofault --example durable_puts [FOLDER [SECONDS [ENTRIES [BASELINE [ROUNDS]]]]]`: 6 seconds over a million
@@ -6,7 +6,7 @@
 //! measured, by default the current folder.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first three arguments and prints its 99.9th
-//! percentile as `NUMBER us at p99.9`: the two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has
+//! percentile as `NUMBER us at p99.9`: the two run by turns, `ROUNDS` times (3), each as a separate process, and the last line has
 //! the median of the ratios with the lowest and the highest.
 
 mod turns;

@@ -5,7 +5,7 @@
 //! measured, by default the current folder.
 //!
 //! `BASELINE` is another build of this example, or any program that takes the first four arguments and prints its rate as `NUMBER /s`:
-//! the two run by turns, `ROUNDS` times (3), each as a process of its own, and the last line has the median of the ratios with the
+//! the two run by turns, `ROUNDS` times (3), each as a separate process, and the last line has the median of the ratios with the
 //! lowest and the highest.
 
 mod cpu_times;

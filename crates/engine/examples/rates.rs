@@ -1,7 +1,7 @@
 //! Prints four rates, to compare two builds: gets from memory, cold gets, deferred commits of one thread, durable commits of 64.
 //!
-//! Run both builds by turns, several times: `cargo run --release -p nofault --example rates [SECONDS [FOLDER]]`, where the seconds
-//! are those of each rate, 2 without an argument, and the folder is on the disk to be measured, by default the present one.
+//! Run both builds by turns, several times: `cargo run --release -p nofault --example rates [SECONDS [FOLDER]]`, with the seconds
+//! for each rate, 2 without an argument, and a folder on the disk to be measured, by default the present one.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Prints the cost of the upkeep of the data file that a database does by itself, and its gain: random
-//! updates with a few readers beside them, with and without it, by turns in one run.
+//! updates with a few concurrent readers, with and without it, by turns in one run.
 //!
 //! `cargo run --release --example upkeep [SECONDS] [ROWS] [FOLDER] [ROUNDS]` (60 s, 2,000,000 rows of 116 bytes, the
 //! current folder, one round of each). The cache holds an eighth of the data. Three tenths of the rows are deleted at
@@ -9,7 +9,7 @@
 //! longest time in which a thread got no further; megabytes that were moved; at the end of the updates, blocks of the data
 //! file for a block in use, and bytes of all files for a byte of live keys and values (more, as leaves of which three
 //! tenths of the rows were deleted are merged only where they are less than 0.6 full); the last again after 30 s without
-//! use; speed of a scan at that time, as a part of that of a table loaded in order.
+//! use; speed of a scan at that time, as a part of a scan's speed in a table loaded in order.
 //!
 //! Unequal: without upkeep the file stays as long as it became, so a scan reads scattered leaves.
 

@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Reads all prices anew. Returns the commit that they show.
+/// Reads all prices again. Returns the commit that they show.
 fn read(db: &Db, table: &Table, prices: &Prices) -> Result<CommitSeq, Error> {
     let snapshot = db.snapshot();
     let entries =
@@ -60,7 +60,7 @@ pub(crate) fn main() -> Result<(), Error> {
     table.put("apples", "2.50")?;
 
     let prices = Prices::default();
-    // A queue so small that the thread may have to read anew; the result is the same.
+    // A queue so small that the thread may have to read everything again; the result is the same.
     let watch = table.watch("")?.bytes_max(4 << 10);
     let followed = std::thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&db, &table, watch, &prices));

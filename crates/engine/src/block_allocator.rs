@@ -2,7 +2,7 @@
 //!
 //! No page is ever overwritten, so each write of a page needs a new block. Scans are fast only while pages that are
 //! neighbours in key order stay near each other on disk; therefore a page goes *near its old place*: into the same
-//! group of blocks if that has room, else into a group beside it, and only then elsewhere. A scan that asks for a
+//! group of blocks if that has room, else into a neighbouring group, and only then elsewhere. A scan that asks for a
 //! window of pages and sorts them by block then still reads a few large pieces (`fragmentation` measures it).
 //!
 //! The set of used blocks is not stored on disk: the page table names every block in use, so opening rebuilds this map.
@@ -178,7 +178,7 @@ impl BlockAllocator {
         self.groups.get(group_of(block) as u32).is_some_and(|group| group.used[word] >> bit & 1 == 1)
     }
 
-    /// Allocates a block for a page that was at `near`, or that belongs beside the page there.
+    /// Allocates a block for a page that was at `near`, or that belongs next to the page there.
     ///
     /// # Errors
     /// `NoFreeBlocks` when every block is used and the file is at its largest.

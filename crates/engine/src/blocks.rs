@@ -1,4 +1,4 @@
-//! Reads blocks of the data file beside the pool: for recovery, verification and backups.
+//! Reads blocks of the data file past the pool: for recovery, verification and backups.
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Most blocks that one call of [`BlockReader::try_read`] reads.
 pub(crate) const BLOCKS_AT_A_TIME: usize = 64;
 
-/// Reads blocks of a disk through a queue of its own, into buffers that are reused.
+/// Reads blocks of a disk through its own queue, into buffers that are reused.
 pub(crate) struct BlockReader {
     queue: Box<dyn Queue>,
     file_bytes: u64,
@@ -34,7 +34,7 @@ impl BlockReader {
     /// order of the offsets.
     ///
     /// # Errors
-    /// The queue's error, when the queue as a whole fails. A single read that fails is an error among the results.
+    /// The queue's error, when the whole queue fails. A single failed read is an error among the results.
     pub(crate) fn try_read(&mut self, len_bytes: usize, offsets: &[u64]) -> Result<Vec<Result<IoBuf>>> {
         let failed = |error| Error::from_io("read the data file", error);
         let mut answers: Vec<Option<Result<IoBuf>>> = offsets.iter().map(|_| None).collect();

@@ -116,9 +116,9 @@ pub(crate) enum Direction {
     Reverse,
 }
 
-/// The most entries and bytes that a scan copies from one leaf at a time. Having reached either limit, it goes on to
-/// the end of the page of values that it has begun. Otherwise that page would be looked up again, count as used twice,
-/// and stay in the pool longer.
+/// Limits on entries and bytes that a scan copies from one leaf at a time. Having reached either limit, it continues to
+/// the end of the value page that it has begun. Otherwise that page would be looked up again, count as used twice, and
+/// stay in the pool longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portion {
     /// Most entries to copy.
@@ -140,7 +140,7 @@ pub(crate) struct Chunk {
     /// Leaves that the scan will reach next, nearest first; the last page may be an inner node that leads to further
     /// leaves.
     pub(crate) ahead: Vec<PageId>,
-    /// Pages of values in which entries of this leaf lie as a whole; filled only when one of them is not in memory.
+    /// Value pages that hold whole entries of this leaf; filled only when one of them is not in memory.
     pub(crate) own: Vec<PageId>,
     /// Maximum number of pages of `own` that the caller can wait for at once.
     pub(crate) own_max: usize,
@@ -199,9 +199,8 @@ impl Chunk {
         self.entries[index].expiry
     }
 
-    /// Lists in `own` the pages of values in which entries lie as a whole, after an entry could not be added because
-    /// such a page is missing. Returns whether the scan should wait for these pages rather than return the entries it
-    /// has.
+    /// Lists in `own` the value pages that hold whole entries, after an entry could not be added because such a page is
+    /// missing. Returns whether the scan should wait for these pages rather than return the entries it has.
     fn lacks_values<P: Pages>(&mut self, pages: &P, node: &Node<'_>, indexes: impl Iterator<Item = usize>) -> bool {
         for index in indexes {
             if let Ok((expiry, Cell::Packed(at))) = node.entry(index)
@@ -485,7 +484,8 @@ impl Tree {
         self.name_values_and_spread(pages, leaf, direction, into, &mut Vec::new())
     }
 
-    /// Lists pages as [`Tree::name_values`] does, and adds those of values that a scan does not copy with its leaf to `spread` as well.
+    /// Lists pages as [`Tree::name_values`] does, and adds to `spread` as well the pages of values that a scan does not copy with its
+    /// leaf.
     pub(crate) fn name_values_and_spread<P: Pages>(
         &self,
         pages: &P,

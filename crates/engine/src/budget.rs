@@ -1,7 +1,7 @@
 //! Bounds the work of one poll, and of one hold of a lock that an executor's thread takes.
 //!
 //! A loop spends a step of a [`Budget`] for each element when its length grows with a batch, a snapshot, the pool or
-//! the history. When the budget is spent, the loop releases its lock, or lets other tasks run, and goes on with a new
+//! the history. When the budget is spent, the loop releases its lock, or lets other tasks run, and continues with a new
 //! budget.
 //!
 //! Invariant: a step is an access to memory that is in no cache, or about a quarter of a microsecond; work that

@@ -33,9 +33,8 @@
 //! | `store` | the pool as the store of a database's pages |
 //!
 //! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. A frame's
-//! number can be found only in the table or among the versions of its page, and both change under the shard's lock; that of a
-//! frame with a block only in the compressed tier. Code that removes a number from there gives it to `Versions::retire`, which recycles it only after every epoch guard pinned until
-//! then is gone.
+//! number can be found only in the table or among the versions of its page, and both change under the shard's lock; the number of a frame with a block only in the compressed tier.
+//! Code that removes a number from there gives it to `Versions::retire`, which recycles it only after every epoch guard pinned until then is gone.
 //!
 //! **Locks**, each taken only while holding ones before it: queue of reads → clock → write queue → shard → metadata → waiter →
 //! frames' free list. `registry`, `reclamation`, the scheduler's lists and `probationary_queue` are leaves; `frame_wait_queue` comes
@@ -174,13 +173,13 @@ fn frames_in(bytes: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     fit.min(bytes / (bare + page_bytes as u64 / FREE_SHARE))
 }
 
-/// Most bytes of memory that leaves of the page table take, as a divisor of those of the pool, unless more of them were
-/// loaded when it was opened; and the fewest leaves for which there is memory.
+/// Memory limit of the page table's leaves, as a divisor of the pool's bytes, unless more of them were loaded when it
+/// was opened; and the fewest leaves for which there is memory.
 const LEAVES_SHARE: u64 = 16;
 const LEAVES_MIN: u64 = 16;
 /// Part of this memory, as a divisor, by which changed leaves may exceed it before a checkpoint is made for them.
 const LEAVES_EXCESS_SHARE: u64 = 4;
-/// Part of the frames, as a divisor, whose pages one operation may need at once, each with a leaf of its own.
+/// Part of the frames, as a divisor, whose pages one operation may need at once, each with a different leaf.
 const FRAMES_AT_ONCE_SHARE: u64 = 8;
 /// Bytes of the nodes that lead to the first leaves of the page table.
 const NODES_BYTES: u64 = 30 << 10;
@@ -367,7 +366,7 @@ impl BufferPool {
         ExcessBlocks { file, idle, in_use: idle.saturating_sub(metadata.allocator.deferred_blocks()) }
     }
 
-    /// Opens a relocator that reads beside the pool, with a queue of its own.
+    /// Opens a relocator that reads past the pool, with its own queue.
     ///
     /// # Errors
     /// The disk's error when it opens the queue.

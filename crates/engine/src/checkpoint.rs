@@ -56,7 +56,7 @@ const PAGES_AT_ONCE: usize = 2048;
 const COMMITS_WITHIN: Duration = Duration::from_millis(50);
 
 /// A checkpoint is made when so many blocks wait for one to be free: this share of the others, as a divisor, but at
-/// least `DEFERRED_BLOCKS` and as many as pages are dirty. Meanwhile the file is larger by that share.
+/// least `DEFERRED_BLOCKS` and as many as pages are dirty. Until then the file is larger by that share.
 const DEFERRED_SHARE: u64 = 8;
 const DEFERRED_BLOCKS: u64 = 4096;
 /// Share of the blocks in use, as a divisor, beyond which the log's file becomes shorter when the database is closed.
@@ -72,8 +72,8 @@ pub(crate) struct Checkpointer {
     /// The superblock in force. The lock is held during a checkpoint, so there is one at a time.
     current: AwaitedMutex<Superblock>,
     made: AtomicU64,
-    /// Whether the next checkpoint, and those after it, name the feature of properties in the catalog, and that of entries
-    /// that expire.
+    /// Whether the next checkpoint, and later ones, name the features of properties in the catalog and of entries that
+    /// expire.
     has_properties: AtomicBool,
     has_expiry: AtomicBool,
     /// Notified after each checkpoint.
@@ -139,7 +139,7 @@ impl Checkpointer {
 
     /// Makes a checkpoint of the visible commit before the database is closed, so that opening has as little of the log
     /// to replay as possible. Makes none when the log holds no records and the last checkpoint is of the visible
-    /// commit. A commit that is made meanwhile stays in the log. Blocks.
+    /// commit. A later commit stays in the log. Blocks.
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`]; `Poisoned` when the deferred commits cannot become durable.
@@ -164,7 +164,7 @@ impl Checkpointer {
     /// thread writes to it. Blocks.
     pub(crate) fn shrink_log_before_closing(&self) {
         self.shrink_log();
-        // Otherwise the log of a small database that has seen a large commit would stay for good.
+        // Otherwise the log of a small database that has seen a large commit would stay as it is.
         if self.log.stats().file_bytes > self.used_bytes() / LOG_SHARE {
             self.shrink_log_to_least();
         }
@@ -370,7 +370,7 @@ impl Checkpointer {
         relocator.move_tail(tail)
     }
 
-    /// Packs pages anew whose blocks are partly empty while no checkpoint is under way; see [`LooseMove::step`].
+    /// Repacks pages whose blocks are partly empty while no checkpoint is under way; see [`LooseMove::step`].
     ///
     /// # Errors
     /// As there.
@@ -430,7 +430,7 @@ impl Checkpointer {
     }
 
     /// Brings the checkpoint's page table to the state of `commit`, and writes the pages that are only in memory. Takes
-    /// a part of the changed pages at a time, in order of their numbers: pages that commits add to the list meanwhile
+    /// a part of the changed pages at a time, in order of their numbers: pages that commits add to the list in between
     /// do no harm, before or after the current position.
     fn write_pages(&self, commit: CommitSeq, pace: &mut Pace<'_>) -> Result<()> {
         // Pages with numbers from `end` on were allocated by later commits.
@@ -554,7 +554,7 @@ fn write_levels(
 }
 
 /// Returns the entries of a node, from its place on disk where it is a leaf that is to be moved and not in memory; `None`
-/// where that cannot be read: then it stays in its place.
+/// where that cannot be read: then it stays where it is.
 fn entries_of(pool: &BufferPool, node: NodeId) -> Result<Option<(Vec<u64>, Option<Location>)>> {
     let (entries, at) = {
         let metadata = pool.metadata().lock();

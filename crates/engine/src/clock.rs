@@ -183,7 +183,7 @@ impl GuardedClock {
     /// Returns the present moment.
     pub(crate) fn now(&self) -> Moment {
         let now = Moment::at_or_before(self.source.now());
-        // A read that follows another one, on whichever thread, sees a moment that is not before that of the other. The
+        // A read that follows another one, on whichever thread, sees a moment that is not before the other's. The
         // moments are milliseconds, so the memory that all threads share is written to a thousand times a second.
         let latest = Moment(self.latest.load(Ordering::Acquire));
         if now <= latest {

@@ -25,7 +25,7 @@ pub(crate) const NEEDS_ZSTD: &str = "use a build of nofault with the feature `zs
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// A page takes a block of its own.
+    /// Each page takes a block alone.
     #[default]
     None,
     /// LZ4. Several pages share a block. Reading one costs about a microsecond more.
@@ -33,7 +33,7 @@ pub enum Compression {
     /// Zstandard with a dictionary of the table. Takes the least space; reading a page costs two or three microseconds
     /// more. The database trains the dictionary from the table's own pages: from the first megabyte of a bulk load; of a
     /// table that grows in other ways by automatic compaction, once some megabytes were written, or by
-    /// [`Db::compact`](crate::Db::compact). For the moment of the training, some 100 ms, the library takes ten megabytes beside
+    /// [`Db::compact`](crate::Db::compact). For the moment of the training, some 100 ms, the library takes ten megabytes in addition to
     /// the cache. Needs the feature `zstd` of this crate: a build without it neither creates
     /// such tables nor opens a database that has one (`Unsupported`).
     Small,

@@ -144,17 +144,17 @@ type TheCore = Core<BufferPool, Log>;
 /// obtained from it, is gone, and the large commits that outlive their dropped futures have ended.
 ///
 /// End with [`Db::close`], which reports whether closing worked. When the last handle is dropped instead, that thread
-/// waits for one write of the log at most, so that commits that were [`Durability::Deferred`] are durable; a thread of
-/// its own then makes the checkpoint and closes the files. If the process ends before, the next opening replays the
-/// log. Opening the folder again in this process waits until it is closed. (A handle of [`crate::blocking`] waits for
+/// waits for one write of the log at most, so that commits that were [`Durability::Deferred`] are durable; a dedicated
+/// thread then makes the checkpoint and closes the files. If the process ends before, the next opening replays the log.
+/// Opening the folder again in this process waits until it is closed. (A handle of [`crate::blocking`] waits for
 /// all of this when it is dropped as the last, except in a waker that the database has called.)
 ///
 /// # Dropped futures
 /// The future of any call may be dropped. A commit ([`Db::write`], [`Table::put`], [`Table::delete`],
-/// [`Transaction::commit`], [`Db::transact`], and those that create, change or drop tables) then happens as a whole or
-/// not at all, and its caller does not learn which: a later read tells. A commit dropped before its first poll does not
-/// happen. A large commit (of some hundred keys or more) that has entered the log is completed by a thread of the
-/// database.
+/// [`Transaction::commit`], [`Db::transact`], and the calls that create, change or drop tables) then happens completely
+/// or has no effect, and its caller does not learn which: a later read tells. A commit dropped before its first poll
+/// does not happen. A large commit (of some hundred keys or more) that has entered the log is completed by a thread of
+/// the database.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -180,8 +180,7 @@ type TheCore = Core<BufferPool, Log>;
 /// .await?;
 /// db.sync().await?;
 ///
-/// // A snapshot goes on to show the state at its beginning.
-/// let before = db.snapshot();
+/// // A snapshot keeps showing the state at its beginning. let before = db.snapshot();
 /// db.drop_table("orders").await?;
 /// assert!(db.table("orders").await.is_err());
 /// assert_eq!(before.get(&orders, "1").await?, Some(b"apples".to_vec()));
@@ -248,7 +247,7 @@ impl Db {
 
     /// Like [`Db::create`], on disks of the caller's choice. Blocks. [`Directory::lock`] keeps other processes from
     /// using the disks. Dropping the last handle waits until the database is closed: nothing else keeps this process
-    /// from opening the same disks meanwhile.
+    /// from opening the same disks in that time.
     ///
     /// # Errors
     /// As [`Db::create`].
@@ -279,7 +278,7 @@ impl Db {
 
     /// Sets the compression of a table. Durable when it returns. Pages that are written from now on are compressed that
     /// way; those in the file are read as before and stay as they are until they change, or until [`Db::compact`]
-    /// writes them anew; the pages of values longer than 64 KiB stay as they are.
+    /// rewrites them; the pages of values longer than 64 KiB stay as they are.
     ///
     /// # Errors
     /// `NotFound` when there is no such table; otherwise as [`Db::write`].
@@ -460,7 +459,7 @@ impl Db {
     /// six lost runs all commits wait. So each of many tasks that want the same keys commits in turn. Precedence ends
     /// with the transaction, when the future is dropped, and at the latest after a second, or after four times the time
     /// of its longest run, up to a minute, where that is longer. So a closure that waits for ever stops no other commit
-    /// for ever. A commit from inside `work`, beside the transaction, of a key that `work` has read waits that long,
+    /// for ever. A commit from inside `work`, outside the transaction, of a key that `work` has read waits that long,
     /// too.
     ///
     /// # Errors

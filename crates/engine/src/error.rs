@@ -89,10 +89,10 @@ pub enum ErrorKind {
     /// A write of the log or a sync failed earlier, so nothing more is promised: reads go on, commits fail until the
     /// database is reopened.
     Poisoned,
-    /// The database was closed ([`Db::close`](crate::Db::close)), its disk stopped for good, or this process was forked from
+    /// The database was closed ([`Db::close`](crate::Db::close)), its disk stopped working, or this process was forked from
     /// the one that opened it: open it (again), in this process.
     Closed,
-    /// nofault broke a promise of its own. Please report it, with the message.
+    /// nofault broke one of its promises. Please report it, with the message.
     Bug,
 }
 

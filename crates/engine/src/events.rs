@@ -8,7 +8,7 @@
 //! | `database` | INFO | `folder` | opening and closing, and all that the database's own threads do; `folder` is empty for disks of the caller's choice. It has no parent, as the threads live longer than the call that opens |
 //! | `open` | INFO | | opening, with recovery; in `database` |
 //! | `checkpoint` | DEBUG | | one checkpoint |
-//! | `compaction` | DEBUG | `work` | one pass over the file: `shrink` makes it shorter, `pack` packs compressed pages anew, `order` puts a table in order |
+//! | `compaction` | DEBUG | `work` | one pass over the file: `shrink` makes it shorter, `pack` repacks compressed pages, `order` puts a table in order |
 //!
 //! | event | level | fields | when |
 //! |---|---|---|---|
@@ -25,7 +25,7 @@
 //! | `corruption` | ERROR | `page`, `error` | the second read did not help, and the operation gets the error |
 //! | `poisoned` | ERROR | `error` | nothing is promised any more: reads go on, commits fail until the database is reopened |
 //!
-//! The database's threads make their events in its span `database`; those of a call, as a stalled commit, lie in the span of the
+//! The database's threads make their events in its span `database`; events of a call, as a stalled commit, lie in the span of the
 //! task or thread that called. A subscriber is called outside the locks that reads and commits take.
 //!
 //! ```
@@ -185,7 +185,7 @@ impl Progress {
     }
 }
 
-/// Makes a checkpoint in a span of its own, and tells how it ended. `work` returns the commit of the newest checkpoint, and
+/// Makes a checkpoint in a new span, and tells how it ended. `work` returns the commit of the newest checkpoint, and
 /// whether it has made that.
 ///
 /// # Errors
@@ -207,7 +207,7 @@ pub(crate) fn checkpoint<E: Display>(work: impl FnOnce() -> Result<(CommitSeq, b
     }
 }
 
-/// Makes a pass over the data file in a span of its own, and tells how it ended: `ended` returns its ending and the number of
+/// Makes a pass over the data file in a new span, and tells how it ended: `ended` returns its ending and the number of
 /// pages that it moved.
 pub(crate) fn compaction<T, D: Display>(work: &str, pass: impl FnOnce() -> T, ended: impl FnOnce(&T) -> (D, u64)) -> T {
     let _span = enter!(DEBUG, "compaction", { work });

@@ -5,7 +5,7 @@
 //! buckets, so they can be added to each other.
 //!
 //! Kept true by: adding a value is two relaxed additions, to the bucket and to the sum. No decision depends on a histogram, so
-//! a copy that is taken meanwhile may have a value in one of the two only.
+//! a copy that is taken in between may have a value in one of the two only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -162,7 +162,7 @@ impl Histogram {
         used.map(|(bucket, count)| Bucket { least: least_of(bucket), greatest: greatest_of(bucket), count: *count })
     }
 
-    /// Adds the values of another histogram, such as that of another database.
+    /// Adds the values of another histogram, such as another database's.
     pub fn merge(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);

@@ -18,7 +18,7 @@
 //! - *A page that is damaged on disk is an error.* The store does not see the kernel's reads, so only a check at every
 //!   access finds damage ([`Settings::checksums`]), and never a lost write, which leaves an old page that is whole.
 //! - *A failed read is an error of that read.* It is a SIGBUS, which becomes an error of this call and of every later one.
-//! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if at all.
+//! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if ever.
 //! - *A read does not wait.* It stalls its thread for as long as the disk takes, at any point of the code.
 //! - *Memory stays below a limit.* The kernel decides.
 
@@ -310,7 +310,7 @@ impl Store {
         Ok(Self { _background: background, store: StoreKind::Logged(logged), _lock: held })
     }
 
-    /// The newest durable value of a key (`OsCow`: the newest at all). Stalls while the kernel reads.
+    /// The newest durable value of a key (`OsCow`: the newest of any). Stalls while the kernel reads.
     ///
     /// # Errors
     /// `Corrupt`, or `Io` when the map failed.
@@ -356,7 +356,7 @@ impl Store {
 
     /// A snapshot of the newest durable commit, readable for as long as it lives. With `OsCow` there are no snapshots:
     /// each call reads the newest state. A snapshot keeps pages from being reused until it ends: with `Shadow` the file
-    /// grows meanwhile, with `UserCow` and `MappedLog` the log does.
+    /// grows until then, with `UserCow` and `MappedLog` the log does.
     pub fn snapshot(&self) -> Snapshot<'_> {
         let (commit, root) = match &self.store {
             StoreKind::Shadow(store) => {
@@ -416,7 +416,7 @@ impl Store {
     }
 
     /// Walks everything: nodes are well-formed and between their fences, and each page is used once or free. No commit may
-    /// happen meanwhile.
+    /// happen at the same time.
     ///
     /// # Errors
     /// `Corrupt`, naming the first page that is wrong.

@@ -134,7 +134,7 @@ pub(crate) trait PageCopies: Pages {
     /// Returns the page for editing: a private copy, made at the first call for a page.
     fn edit(&mut self, id: PageId) -> Attempt<&mut [u8]>;
 
-    /// Allocates a page with a zeroed body. Its block will be chosen near that of `near` (a neighbour in key order).
+    /// Allocates a page with a zeroed body. Its block will be chosen near the block of `near` (a neighbour in key order).
     fn allocate(&mut self, near: PageId) -> Attempt<(PageId, &mut [u8])>;
 
     /// Tells that the pages edited so far will hardly be edited again before they are published as commit `seq`: what the
@@ -154,7 +154,7 @@ pub(crate) trait PageCopies: Pages {
     }
 
     /// Runs work that may take long, or may need frames itself, without pinning the epoch of these copies: frames that were
-    /// retired meanwhile can be reused.
+    /// retired in that time can be reused.
     fn unpinned<R>(&mut self, work: impl FnOnce() -> R) -> R {
         work()
     }
@@ -235,7 +235,7 @@ pub(crate) trait RangeScan<T>: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Notes that the scan has looked at pages of its own, refused ones among them. They are needed until the scan has passed the next
+    /// Notes that the scan has looked at private pages, refused ones among them. They are needed until the scan has passed the next
     /// leaf: neighbours share pages of values.
     fn note_used(&mut self, pages: Vec<PageId>) {
         let _ = pages;
@@ -355,7 +355,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn submit(&self);
 
     /// Begins a long range scan: until the returned guard is dropped, a background thread, if the store has one, submits and
-    /// completes reads beside the scan.
+    /// completes reads along with the scan.
     fn begin_range_scan(&self) -> Self::RangeScan;
 
     /// Submits the queued reads as [`Store::submit`] does, for a caller that does not wait for them: may leave them to

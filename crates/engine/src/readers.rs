@@ -3,7 +3,7 @@
 //! A reader registers the sequence of the checkpoint that it reads, by a lock behind the end of the data file; it writes
 //! nothing, and the kernel forgets it when its process ends. The writer keeps the blocks that such a checkpoint names
 //! ([`Readers::keeps_for`]), for [`Settings::readers_wait_max`](crate::settings::Settings::readers_wait_max) at most. Then
-//! it says in the record beside the file which checkpoints it keeps no more, and only after that uses the blocks again.
+//! it says in the record next to the file which checkpoints it keeps no more, and only after that uses the blocks again.
 //!
 //! Kept true by:
 //! 1. A reader registers, and *then* reads which checkpoint is in force; the writer makes a checkpoint the one in force,
@@ -13,8 +13,8 @@
 //!    *after* each read of a block. So bytes that another version has replaced are never taken for its own, even if the
 //!    registration was overlooked.
 //! 3. Nothing is known after a crash of the writer of the blocks that it kept. So the next writer, before it writes
-//!    anything, says that it keeps no checkpoint before the one it begins with. It does not begin beside readers of a later
-//!    one, which it would write anew.
+//!    anything, says that it keeps no checkpoint before the one it begins with. It does not begin while readers of a later
+//!    one are there, which it would overwrite.
 //! 4. Segments of the log are used again, moved or cut off only while no reader reads the log, or, after the same limit,
 //!    with a count of such changes in the record, which a reader compares before and after.
 //!
@@ -37,7 +37,7 @@ pub(crate) use self::registration::Registration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ReaderRecord;
 
-/// Longest wait for readers of the log: they read it in much less, and commits may wait meanwhile.
+/// Longest wait for readers of the log: they read it in much less, and commits may wait that long.
 const LOG_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Pause between two looks at the readers of the log.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -151,7 +151,7 @@ impl Readers {
             }
             std::thread::sleep(PAUSE);
         }
-        // Odd from here on, so that readers that begin to read the log meanwhile know.
+        // Odd from here on, so that readers that begin to read the log in between know.
         readers.publish(&mut readers.lock(), |record| record.log_changes += 1)?;
         let changed = change();
         readers.publish(&mut readers.lock(), |record| record.log_changes += 1)?;

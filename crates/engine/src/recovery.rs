@@ -58,7 +58,7 @@ pub(crate) enum Purpose {
     /// A database to be filled, which is nothing until [`finish`] makes it a database.
     Fill,
     /// A database that is only read, in a directory that keeps what opening writes. Where another process may write to its
-    /// files meanwhile, `registered` is the sequence of the checkpoint that this one has registered to read.
+    /// files, `registered` is the sequence of the checkpoint that this one has registered to read.
     Read { registered: Option<u64> },
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn open(
     drop(reader);
     let mut options = pool_options(settings, &superblock);
     options.spent_bytes = memory::spent_bytes(cache_bytes);
-    // Of many processes that read, each has the memory that it uses, and not that of its whole cache.
+    // Of many processes that read, each has the memory that it uses, and not its whole cache's.
     options.registers_frames = !purpose.is_read_only() && memory::may_register(cache_bytes);
     options.cache_bytes = memory::pool_cache_bytes(cache_bytes, options.page_bytes, &table);
     let pool = BufferPool::new(&disk, &options, table, superblock.commit)?;
@@ -472,7 +472,7 @@ impl DataReader {
     /// Reads superblock slot `slot`, which lies at `offset`.
     ///
     /// # Errors
-    /// When the device cannot be read at all.
+    /// When the device cannot be read.
     fn slot(&mut self, slot: usize, offset: u64) -> Result<Slot> {
         if self.blocks.file_bytes() < offset + SUPERBLOCK_BYTES as u64 {
             return Ok(Slot { found: Err(Superblock::cut_off(slot)), is_empty: false });

@@ -1,4 +1,4 @@
-//! Makes the data file denser: packs compressed pages anew where the blocks that they share are partly empty.
+//! Makes the data file denser: repacks compressed pages where the blocks that they share are partly empty.
 //!
 //! Nothing of the content changes and nothing is logged; [`LooseMove`] moves the pages. The blocks that they leave are
 //! free after a checkpoint, and `shrink` gives them back to the file system.
@@ -30,7 +30,7 @@ const EXCESS_BLOCKS: f64 = 64.0;
 const LOOSE_IN_USE: f64 = 0.5;
 const LOOSE_IDLE: f64 = 0.9;
 
-/// The passes that pack compressed pages anew, counted since the database was opened.
+/// The passes that repack compressed pages, counted since the database was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PackingStats {
@@ -46,7 +46,7 @@ pub struct PackingStats {
     pub last_ending: Option<ShrinkEnding>,
 }
 
-/// Packs the compressed pages of one database anew.
+/// Repacks the compressed pages of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Repacker {
     stats: Mutex<PackingStats>,

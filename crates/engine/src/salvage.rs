@@ -6,7 +6,7 @@
 //! The log is replayed on top.
 //!
 //! Where a part of the page table is lost, or both superblocks, the whole file is searched for pages. A page that was found
-//! so may be an older version of itself: its entries are *unsure*, and go to tables of their own.
+//! so may be an older version of itself: its entries are *unsure*, and go to separate tables.
 //!
 //! Kept true by: an entry in a table that is not unsure is exact as of the commit that the report names, or it is missing
 //! and the report lists its key, its range or its table.
@@ -142,7 +142,7 @@ impl SalvageReport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvagedTable {
-    /// Its name: that of the old table, `unnamed-` and a number if the old name is lost, and with `~unsure` at the end for
+    /// Its name: the old table's, `unnamed-` and a number if the old name is lost, and with `~unsure` at the end for
     /// entries that may be outdated.
     pub name: String,
     /// Number of its entries.
@@ -159,7 +159,7 @@ pub struct LostRange {
     pub table: String,
     /// The first key that may have been in the range.
     pub from: Vec<u8>,
-    /// The first key after the range; `None` when it goes on to the end of the table.
+    /// The first key after the range; `None` when it extends to the end of the table.
     pub to: Option<Vec<u8>>,
     /// The pages that held the range, as far as they are known.
     pub pages: Vec<PageId>,
@@ -220,7 +220,7 @@ impl Watch<'_> {
 
 /// Salvages the database in the folder `source` into a new database in the folder `dest`. Blocks, for as long as reading
 /// every page twice takes. `source` stays as it is, byte for byte, and works on media that cannot be written; no other
-/// process can open it meanwhile. `go_on` gets the progress and returns whether to go on. The new database is nothing until all
+/// process can open it until then. `go_on` gets the progress and returns whether to go on. The new database is nothing until all
 /// of it is there ([`UnfinishedDb`](crate::db::UnfinishedDb)).
 ///
 /// ```

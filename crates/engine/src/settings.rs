@@ -46,7 +46,7 @@ pub struct Settings {
     /// file. Above this limit snapshots are invalidated: reads in them fail with `SnapshotTooOld`. Each version counts for the
     /// newest snapshot that needs it, and of the snapshots for which some count the oldest goes first: invalidating others would
     /// free nothing. So even a range that has just begun is invalidated, and an older snapshot is not, where the commits
-    /// since then, those of compaction included, have replaced more pages than this that the older snapshot does not show.
+    /// since then, including compaction's, have replaced more pages than this that the older snapshot does not show.
     /// Pages of a table that was dropped count only for snapshots from before the drop. Zero
     /// stands for four times `cache_bytes`: listing that many versions takes up to an eighth of the cache. A
     /// checkpoint, a backup or a verification keeps at most one old version of each page in addition, for as long as it
@@ -100,7 +100,7 @@ pub struct Settings {
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
     pub seed: Option<u64>,
     /// What only the tests of nofault set. The field cannot be named in an expression, so that every expression that
-    /// makes `Settings` ends with `..`, and goes on to compile when fields are added.
+    /// makes `Settings` ends with `..`, and still compiles when fields are added.
     #[doc(hidden)]
     pub of_tests: OfTests,
 }
@@ -114,7 +114,7 @@ pub struct OfTests {
     tier: TierUse,
 }
 
-/// What tests and benchmarks of nofault say about the compressed tier in place of its own judgement.
+/// What tests and benchmarks of nofault say about the compressed tier instead of its own judgement.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TierUse {

@@ -4,7 +4,7 @@
 //! Nothing of the content changes and nothing is logged; [`Relocator`] moves the pages. A pass consists of these steps:
 //! 1. No page gets a block in the end any more, and the pages there are moved, a megabyte at a time.
 //! 2. A checkpoint writes to other blocks what a move cannot: changed pages in memory and nodes of the page table. It
-//!    makes the blocks that the pages have left free. Pages that others have changed meanwhile may have left an old
+//!    makes the blocks that the pages have left free. Pages that others have changed since may have left an old
 //!    version in the end, which the checkpoint names: then both steps are repeated, a few times.
 //! 3. The file is cut behind its last used block ([`Writer::cut_free_end`](crate::buffer_pool::Writer::cut_free_end)).
 //!
@@ -49,7 +49,7 @@ pub(crate) struct Shrinker {
 }
 
 /// The passes over the end of the data file that make it shorter, counted since the database was opened: the passes that
-/// the database makes by itself, and those of [`Db::shrink`](crate::Db::shrink) and
+/// the database makes by itself, and the passes of [`Db::shrink`](crate::Db::shrink) and
 /// [`Db::compact`](crate::Db::compact).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,7 +80,7 @@ pub enum ShrinkEnding {
         /// Age of the reader in nanoseconds.
         age_ns: u64,
     },
-    /// The file did not become shorter: its pages changed meanwhile, or the blocks before its end are used.
+    /// The file did not become shorter: its pages changed in between, or the blocks before its end are used.
     NoGain,
     /// The caller ended it, or the database was closed.
     Cancelled,

@@ -11,7 +11,7 @@
 //! completely, and then applied in portions under one commit number, invisible until the last one. From the moment
 //! its record is complete it is committed, so any failure before the last portion poisons the database; reopening
 //! finishes the commit from the log. If all its copies are a small part of the pool, they are made before the record is
-//! appended, as those of an ordinary commit.
+//! appended, as an ordinary commit's are.
 //!
 //! Invariants:
 //! 1. Commit numbers, positions in the log and publications follow one order: all three are assigned in the section.
@@ -322,7 +322,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Ok(None)
     }
 
-    /// Gathers as [`Self::gather`] does, with publishing blocked meanwhile; `None` while a large commit occupies the
+    /// Gathers as [`Self::gather`] does, with publishing blocked; `None` while a large commit occupies the
     /// section.
     pub(crate) fn gather_undisturbed(
         &self,

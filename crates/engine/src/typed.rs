@@ -1,6 +1,6 @@
 //! The types of keys and values of a [`TypedTable`](crate::TypedTable), as bytes.
 //!
-//! A table holds bytes in the order of the bytes. So a key must become bytes whose order is that of the keys, which
+//! A table holds bytes in the order of the bytes. So a key must become bytes that sort as the keys do, which
 //! [`Key`] promises; a value may become any bytes ([`Value`]). The encodings are fixed: they are part of what a database
 //! contains, like its file format, and an application in another language can read them.
 //!
@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `u8` to `u128` | `u8` … | big-endian |
 //! | `i8` to `i128` | `i8` … | big-endian, the highest bit flipped |
-//! | `f32`, `f64` | `f32`, `f64` | the bits big-endian; a negative number with all of them flipped, another with the highest flipped. The order is that of `total_cmp`: -0 before 0, and not-a-number at either end |
+//! | `f32`, `f64` | `f32`, `f64` | the bits big-endian; a negative number with all of them flipped, another with the highest flipped. The order follows `total_cmp`: -0 before 0, and not-a-number at either end |
 //! | `bool` | `bool` | 0 or 1 |
 //! | `char` | `char` | 4 bytes, big-endian |
 //! | `String`, `str` | `string` | its UTF-8 bytes |
@@ -37,7 +37,7 @@
 //! | `Plain<T>` (feature `zerocopy`) | `plain:NAME:size` | the memory of `T` |
 //!
 //! # Types of the application
-//! A type of its own implements [`Key`] and [`AsKey`], or [`Value`] and [`AsValue`]:
+//! A type defined by the application implements [`Key`] and [`AsKey`], or [`Value`] and [`AsValue`]:
 //!
 //! ```
 //! use nofault::typed::{AsKey, Key};
@@ -85,7 +85,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// A type of keys whose order is the order of their bytes.
 ///
 /// Kept true by its implementations: for any two keys `a < b` (for floats by `total_cmp`) the bytes of `a` come before
-/// those of `b`; of two encodings by [`AsKey::encode_part`] neither is the beginning of the other, unless the keys are
+/// the bytes of `b`; of two encodings by [`AsKey::encode_part`] neither is the beginning of the other, unless the keys are
 /// equal. The table of the [module](self) has the bytes of each.
 pub trait Key: AsKey<Self> + Sized {
     /// The name of the type, which the database keeps: a table is only opened with keys of the type that it has.
@@ -102,7 +102,7 @@ pub trait Key: AsKey<Self> + Sized {
 }
 
 /// A value that stands for a key of type `K` in a call: `str` for `String`, `(&str, u64)` for `(String, u64)`, and each
-/// key, and each reference to one, for itself. Its bytes are those of the key.
+/// key, and each reference to one, for itself. Its bytes are the key's.
 #[diagnostic::on_unimplemented(message = "`{Self}` is no key of a table with keys of type `{K}`")]
 pub trait AsKey<K> {
     /// Appends the bytes of a whole key, or of its last part.

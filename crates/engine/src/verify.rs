@@ -1,7 +1,7 @@
 //! Reads every block that the database refers to and checks it, while commits continue.
 //!
 //! Dirty pages are not on disk yet: the check covers the blocks that a recovery would read, and the blocks that
-//! eviction has written since. A block is held while it is read, so it cannot be reused meanwhile. A block that fails
+//! eviction has written since. A block is held while it is read, so it cannot be reused in that time. A block that fails
 //! its check is read again before it is reported.
 
 use std::collections::BTreeSet;

@@ -18,7 +18,7 @@
 //!    the check and the change.
 //! 5. No two openings of a log write the same group: each opening has its own number (`number_of_opening`). If a power
 //!    cut loses a group and keeps the next one, the kept group can only continue the lost group, never the group that
-//!    is later written in its place.
+//!    is later written there.
 //! 6. A waiting thread is woken only to become the leader, because its commit is durable and visible, because there is
 //!    free log space for it, or because there will be none.
 //! 7. Every acknowledged commit is soon recorded as durable by a later group: the next one, or an empty *closing
@@ -103,7 +103,7 @@ pub(crate) struct LogOptions {
 pub(crate) enum LogPurpose {
     /// It is read, and then appended to.
     Write,
-    /// It is only read, and no process appends to it meanwhile.
+    /// It is only read, and no process appends to it.
     Read,
     /// It is only read, while another process may append to it and make its file longer.
     ReadBesideWriter,
@@ -451,7 +451,7 @@ impl CommitLog for Log {
     type Ticket = LogTicket;
 
     fn fragment_bytes_max(&self) -> usize {
-        // A fragment must fit a log that a checkpoint has just emptied, beside the groups that remain; otherwise its
+        // A fragment must fit a log that a checkpoint has just emptied, next to the groups that remain; otherwise its
         // append waits for ever.
         let log_share = usize::try_from(self.0.options.log_bytes / 4).unwrap_or(usize::MAX);
         (self.0.options.buffer_bytes / 4).min(GROUP_BYTES_MAX).min(log_share)

@@ -1,8 +1,8 @@
 //! Tests of data files that claim more pages than they hold: opening, checking and using such a file takes memory and
 //! time for the pages that are there, not for the pages that it claims. Also tests the memory that a bulk load takes
-//! beside its page table.
+//! in addition to its page table.
 //!
-//! A global allocator counts the bytes that all threads allocate. So these tests are a program of their own and run one at a time.
+//! A global allocator counts the bytes that all threads allocate. So these tests are a separate program and run one at a time.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -236,7 +236,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Memory that a false claim may cost beside [`most_of_small`]: more than its few nodes and chunks take, and far less than a page table of
+/// Memory that a false claim may cost in addition to [`most_of_small`]: more than its few nodes and chunks take, and far less than a page table of
 /// the claimed size would.
 const ALLOWED_BYTES: usize = 256 << 10;
 

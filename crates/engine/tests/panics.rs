@@ -81,7 +81,7 @@ async fn watch(mut watch: db::Watch) -> nofault::error::Error {
 }
 
 /// Uses a database by tasks and threads, lets the thread of this name panic in a call to the disk, and returns once all
-/// have ended and the database was opened anew. With `ends_reads` the panic must end reads, too; otherwise they may go on.
+/// have ended and the database was reopened. With `ends_reads` the panic must end reads, too; otherwise they may continue.
 fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
     let world = SimWorld::new(7, SimOptions::calm());
     let is_armed = Arc::new(AtomicBool::new(false));
@@ -171,7 +171,7 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
     assert!(db.verify().unwrap().is_clean());
 }
 
-/// Polls a future on a thread of its own, which parks while the future is not ready.
+/// Polls a future on a dedicated thread, which parks while the future is not ready.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -237,7 +237,7 @@ fn a_runtime_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_
     }
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Blocking calls reap the queue beside the executor, and must hand on the completions of its tasks.
+        // Blocking calls reap the queue along with the executor, and must hand on the completions of its tasks.
         let blocking = scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(7);
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -418,7 +418,7 @@ fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_
         map.extend(ticks_beside_a_map(&path.join("data"), READS, TASKS, round as u64));
     }
     let (engine, map) = (of(&engine).1, of(&map).1);
-    assert!(engine < map, "the engine's reads delay the timer more ({engine:.1?}) than those of a map ({map:.1?})");
+    assert!(engine < map, "the engine's reads delay the timer more ({engine:.1?}) than a map's ({map:.1?})");
 }
 
 fn ticks_beside_the_engine(path: &Path, rows: u32, tasks: usize, seed: u64) -> Vec<Tick> {

@@ -180,7 +180,7 @@ impl Pauses {
         Arc::new(HookedDirectory(directory, hooks))
     }
 
-    /// Runs `work`; the next calls meanwhile are paused.
+    /// Runs `work`; the next calls in that time are paused.
     fn during<T>(&self, pauses: (u32, Duration, Option<&'static str>), work: impl FnOnce() -> T) -> T {
         *lock(&self.0) = pauses;
         let outcome = work();
@@ -252,7 +252,7 @@ fn waits_and_openings(take: &mut impl FnMut() -> Vec<Told>) {
 }
 
 /// Makes a commit wait longer than the bound, for `what`: the threads of these names, without which it cannot go on, make no calls
-/// to the disk meanwhile.
+/// to the disk until it has ended.
 fn held_up(what: &str, threads: &'static [&'static str], settings: &Settings, take: &mut impl FnMut() -> Vec<Told>) {
     let calls = Arc::new(RwLock::new(()));
     let behind = Arc::clone(&calls);

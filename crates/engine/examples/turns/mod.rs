@@ -1,4 +1,4 @@
-//! Runs an example once, in a folder of its own, or by turns with another build of it, whose figure is compared.
+//! Runs an example once, in a new folder, or by turns with another build of it, whose figure is compared.
 
 use std::path::Path;
 use std::process::Command;

@@ -5,7 +5,7 @@
 pub(crate) struct Placement {
     /// Pages that were rewritten in the group of their old block.
     pub same_group: u64,
-    /// Pages that were rewritten in a group near that of their old block.
+    /// Pages that were rewritten in a group near their old block's.
     pub near_group: u64,
     /// Pages that were rewritten far from their old block because no near group had space: each costs a later scan one
     /// more read.

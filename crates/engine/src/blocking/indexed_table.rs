@@ -132,7 +132,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         block_on(self.indexed.delete_in(change.asynchronous(), key))
     }
 
-    /// Fills the indexes anew from the rows, and returns the number of rows. See [`db::IndexedTable::rebuild`].
+    /// Rebuilds the indexes from the rows, and returns the number of rows. See [`db::IndexedTable::rebuild`].
     ///
     /// # Errors
     /// As [`db::IndexedTable::rebuild`].

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::settings::Settings;
 
 impl Db {
-    /// Opens a database for reading only, also beside a process that writes to it. See [`db::Db::open_read_only`].
+    /// Opens a database for reading only, also while another process writes to it. See [`db::Db::open_read_only`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

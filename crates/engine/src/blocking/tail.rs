@@ -16,7 +16,7 @@ impl Db {
         Ok((Snapshot::new(snapshot), Tail(tail)))
     }
 
-    /// Goes on to follow the commits behind a position. See [`db::Db::tail`].
+    /// Continues to follow the commits behind a position. See [`db::Db::tail`].
     ///
     /// # Errors
     /// As [`db::Db::tail`].

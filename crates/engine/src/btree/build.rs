@@ -1,5 +1,5 @@
 //! A tree from sorted input: nodes are filled one after the other and never touched again, so their blocks lie in key order.
-//! Where values lie beside their leaves, the leaves of a portion come before its values: so a scan reads either of them in large
+//! Where values lie outside their leaves, the leaves of a portion come before its values: so a scan reads either of them in large
 //! pieces.
 //!
 //! The pages are reachable only once the root is written, so they may be published in as many portions as the pool asks for.
@@ -28,7 +28,7 @@ pub(crate) struct Builder {
     pages: PageRuns,
     /// Pages allocated in this portion, in the order of allocation.
     portion: Vec<PageId>,
-    /// The page allocated last: the next one is placed beside it.
+    /// The page allocated last: the next one is placed next to it.
     last: Option<PageId>,
     /// The page of values being filled and the number of its bytes in use. `None` at the beginning of a portion,
     /// because the last page may have been evicted since.

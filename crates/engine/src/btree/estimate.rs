@@ -90,7 +90,7 @@ impl<'r> RangeSample<'r> {
         self.found
     }
 
-    /// Goes on to the level of the children.
+    /// Descends to the level of the children.
     fn descend(&mut self, level: Option<u8>) {
         let children = std::mem::take(&mut self.children);
         (self.level, self.looked_at) = (level, 0);

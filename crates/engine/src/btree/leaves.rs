@@ -92,7 +92,7 @@ impl<'p, P: Pages> LeafFinder<'p, P> {
             && of == tree
         {
             let page = self.pages.page(parent)?;
-            // Other commits may have changed it meanwhile.
+            // Other commits may have changed it since.
             if let Ok(node) = tree.open(parent, &page, Some(1))
                 && node.covers(key)
             {

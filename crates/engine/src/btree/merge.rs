@@ -156,8 +156,8 @@ fn inner_cell_bytes(fence: &[u8], prefix_bytes: usize) -> usize {
     fence.len().saturating_sub(prefix_bytes + HEAD_BYTES) + SLOT_BYTES + CHILD_BYTES
 }
 
-/// Cuts the cells of several leaves into runs that fill `bytes` of a node each, as far as they go; a cell longer than
-/// that is a run of its own. At least one run, which may be empty.
+/// Cuts the cells of several leaves into runs that fill `bytes` of a node each, as far as they go; a longer cell is a
+/// run by itself. At least one run, which may be empty.
 fn runs_of(cells: &Cells, of: &NodeSpec<'_>, bytes: usize) -> Vec<Range<usize>> {
     let (mut runs, mut start) = (Vec::new(), 0);
     let mut lower = of.lower.to_vec();

@@ -6,13 +6,13 @@
 //! change it works on private copies: a caller that gets a `Wait` drops them all.
 //!
 //! Kept true by:
-//! 1. Each value that moves gives up its share of its old pages, as a delete does: a page to which another leaf refers as
+//! 1. Each value that moves gives up its share of its old pages, as a delete does: a page that another leaf references as
 //!    well stays.
-//! 2. Only values that follow one another come to the same page. So every page of values has those of an unbroken row
-//!    of keys, as a bulk load leaves it, and no two pages of values are shared by the leaves on both sides of a fence:
-//!    what frees a dropped table, and verification, rely on it.
+//! Only consecutive values come to the same page. So every value page holds an unbroken row of keys, as a bulk load
+//! leaves it, and no two value pages are shared by the leaves on both sides of a fence: freeing a dropped table, and
+//! verification, rely on it.
 //!
-//! Values that have pages of their own stay where they are, so that replacing them reads no page.
+//! Values with exclusive pages stay where they are, so that replacing them reads no page.
 
 use std::collections::BTreeMap;
 
@@ -170,7 +170,7 @@ impl Tree {
         Ok(freed - needed)
     }
 
-    /// Puts another reference in place of that of entry `index` of a leaf, which has room for it.
+    /// Replaces the reference of entry `index` of a leaf, which has room for the new one.
     fn refer<E: PageCopies>(&self, copies: &mut E, leaf: PageId, index: usize, payload: &[u8]) -> Attempt<()> {
         if edit::replace(leaf, copies.edit(leaf)?, index, payload)? {
             return Ok(());

@@ -341,12 +341,12 @@ impl Reader {
         Ok(is_read)
     }
 
-    /// Guesses the data pages of the value: the pages with the ids before that of its index, as a value has that was written at once with
-    /// new ids. Empty unless the reader waits for the only page of the index.
+    /// Guesses the data pages of the value: the pages with the ids before its index, where a value written at once with new ids has them.
+    /// Empty unless the reader waits for the only page of the index.
     pub(crate) fn guess_data(&self) -> impl Iterator<Item = PageId> + use<> {
         let is_at_index = self.want_data && self.counts.len() == 2 && self.level == 1 && self.read == 0;
         let root = self.ids.first().map_or(0, |root| root.0);
-        // `Writer` takes the ids of the data pages first, in ascending order, and that of the index after them.
+        // `Writer` takes the ids of the data pages first, in ascending order, and the index's id after them.
         let first = root.checked_sub(self.counts[0]).filter(|_| is_at_index);
         first.into_iter().flat_map(move |first| (first..root).map(PageId))
     }

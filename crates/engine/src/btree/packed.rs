@@ -1,4 +1,4 @@
-//! Values side by side in pages of their own, with a reference in the leaf. A bulk load packs values where that saves
+//! Values side by side in separate pages, with a reference in the leaf. A bulk load packs values where that saves
 //! space.
 //!
 //! A value that fits into a leaf is never cut in two, so of a page of 4 KiB three values of 1,000 bytes fill three quarters once header, keys and
@@ -16,13 +16,13 @@
 //!
 //! A longer value, up to 64 KiB, is spread over several pages: it begins where the value before it ends, fills the pages
 //! between, and the next value begins where it ends. Its leaf names all its pages, so they are read together, and those
-//! that a bulk load wrote lie side by side in the file. A value that is put later has pages of its own, and its leaf says so:
+//! that a bulk load wrote lie side by side in the file. A value that is put later has exclusive pages, and its leaf says so:
 //! replacing it then reads none of them.
 //!
 //! Invariant: each value has exactly one reference, in some leaf, and counts once in each of its pages. Removing a
 //! reference decrements the counts of its pages, and the last removal frees the page. A value is overwritten in place
 //! (in private copies) by one of the same length, so rewriting does not undo the packing; a value of any other length
-//! takes its place in the leaf, or pages of its own. Compaction merges pages of which little is in use ([`super::merge_values`]).
+//! takes its place in the leaf, or exclusive pages. Compaction merges sparsely used pages ([`super::merge_values`]).
 
 use crate::error::Error;
 use crate::format::cell::{PackedRef, SpreadCell, SpreadRef, VALUES_HEADER_BYTES, values_page_bytes};
@@ -58,7 +58,7 @@ pub(super) fn append(page: PageId, body: &mut [u8], used: usize, value: &[u8]) -
     Ok(PackedRef { page, offset: offset as u16, len_bytes: value.len() as u16 })
 }
 
-/// Returns whether a value goes on in a page of values of which `used` bytes are in use, or begins the next one.
+/// Returns whether a value continues in a value page with `used` bytes in use, or begins the next one.
 pub(super) fn has_room(capacity: usize, used: usize, value_bytes: usize, is_spread: bool) -> bool {
     let least = if is_spread { value_bytes.min(capacity / SHORTEST_PART) } else { value_bytes };
     used + least <= capacity

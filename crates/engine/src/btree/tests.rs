@@ -396,7 +396,7 @@ fn a_lookup_misses_once_a_level_and_no_more() {
 
 #[test]
 fn keys_looked_up_side_by_side_are_found_as_each_alone() {
-    // Values in their leaves, in pages of values, and in pages of their own.
+    // Values in their leaves, in shared value pages, and in exclusive pages.
     for (page_bytes, len, residency) in
         [(512, 40, Residency::Chance(5)), (4096, 1000, Residency::Chance(9)), (4096, 1000, Residency::Everything)]
     {

@@ -281,7 +281,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Merges `page` with a neighbour when both fit well into one node, and goes on with the parent, which lost a key
+    /// Merges `page` with a neighbour when both fit well into one node, and continues with the parent, which lost a key
     /// by that.
     pub(super) fn merge_up<E: PageCopies>(
         &self,

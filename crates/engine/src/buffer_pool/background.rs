@@ -175,7 +175,7 @@ fn write_round(writer: &Weak<BackgroundWriter>, notified: bool) -> Next {
     }
 }
 
-/// Takes completions for others, while they want that, and looks whether executors take them. `watch` is the watch over the read queue meanwhile.
+/// Takes completions for others, while they want that, and looks whether executors take them. `watch` is the watch over the read queue in that time.
 fn reads_round(reads: &Weak<Reads>, watch: &mut Option<ReadWatch>, notified: bool) -> Next {
     let Some(reads) = reads.upgrade() else { return Next::End };
     let demand = reads.demand();

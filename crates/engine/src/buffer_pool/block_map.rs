@@ -3,8 +3,8 @@
 //!
 //! The map runs behind the page-table array, which shows the newest state. It costs eight bytes a page more, and buys
 //! that a checkpoint neither stops commits nor reads anything back. Its leaves come into memory and leave it together
-//! with those of the array (`page_table`); of a leaf that is not in memory it knows the place. A leaf that was changed
-//! since it was written stays in memory.
+//! together with the array's leaves (`page_table`); of a leaf that is not in memory it knows the place. A leaf that was
+//! changed since it was written stays in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,7 +21,7 @@ const PLACES: u64 = 64;
 pub(crate) struct BlockMap {
     /// The entries of the leaves in memory.
     leaves: FxHashMap<u64, Box<[u64]>>,
-    /// The places of the leaves that were ever written, as words: each entry has those of `PLACES` neighbours.
+    /// The places of the leaves that were ever written, as words: each entry covers `PLACES` neighbours.
     leaf_places: BTreeMap<u64, Box<[u64; PLACES as usize]>>,
     leaf_count: u64,
     /// The location of each inner node that was ever written.
@@ -220,8 +220,8 @@ impl BlockMap {
         leaves.into_iter().flatten().chain(self.inner.range(node..).map(|(node, at)| (*node, *at)))
     }
 
-    /// Marks leaves of which, or of a node above which, the location is behind block `end`: the next checkpoint writes
-    /// them anew. Looks at some nodes from `from` on. Returns the node to go on from.
+    /// Marks leaves whose location, or the location of a node above, is behind block `end`: the next checkpoint
+    /// rewrites them. Looks at some nodes from `from` on. Returns the node to continue from.
     pub(crate) fn mark_nodes_behind(&mut self, end: BlockId, from: NodeId, most: usize) -> Option<NodeId> {
         let per_node = self.per_leaf();
         let (mut last, mut looked_at, mut behind) = (None, 0, Vec::new());

@@ -3,7 +3,7 @@
 //!
 //! It says which frame holds a block, whether blocks have a share of the frames ([`share`]), and which blocks are added and
 //! evicted. While they have a share, each block is added that an operation had to wait for. They are evicted by a clock, as
-//! pages are. The memory is that of `frames`.
+//! pages are. The memory belongs to `frames`.
 //!
 //! Kept true by:
 //! 1. A block is added by the read that brought it, under the lock of a page's shard, while a version of that page lies

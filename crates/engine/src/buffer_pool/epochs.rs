@@ -1,6 +1,6 @@
 //! Epochs: memory that a thread looks at under a guard is not reclaimed before the guard is gone.
 //!
-//! Each pool has a collector of its own. So guards of another pool, or of another user of the library in this process, do not
+//! Each pool has its own collector. So guards of another pool, or of another user of the library in this process, do not
 //! delay the reuse of this pool's frames; and a history of a pool repeats exactly, independent of the rest of the process.
 //!
 //! A thread must be registered with a collector before it can pin. Each thread keeps the handles of the collectors it used last.

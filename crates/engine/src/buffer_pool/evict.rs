@@ -1,7 +1,7 @@
 //! Evicts frames: first new pages that were used no more than once (`probationary_queue`), then by a clock with small counters
 //! (GCLOCK). A use raises a frame's counter, the hand lowers it, and frames with a zero counter are evicted: clean ones at
-//! once, dirty ones after they were written, many together, if they are still unused. Frames with blocks have a clock of their
-//! own ([`super::compressed_tier`]): where the blocks have more than their share of the frames they are evicted first, and where no
+//! once, dirty ones after they were written, many together, if they are still unused. Frames with blocks have a separate clock
+//! ([`super::compressed_tier`]): where the blocks have more than their share of the frames they are evicted first, and where no
 //! page can be evicted they are evicted all the same.
 //!
 //! **Locks**: the clock, before the probationary queue, shards and what they precede; never while a thread waits for the device.
@@ -207,7 +207,7 @@ impl Evictor {
         }
         let mut evicted = self.evict_surplus_blocks(want);
         if evicted.len() < want {
-            // Beside many blocks there are few pages: a batch for the whole pool would evict all of them.
+            // With many blocks there are few pages: a batch for the whole pool would evict all of them.
             let blocks = self.versions.pages().tier().block_count();
             let pages_max = if blocks == 0 { want } else { ((self.versions.frames().count() - blocks) / 8).max(1) };
             let wanted = (want - evicted.len()).min(pages_max);
@@ -279,7 +279,7 @@ impl Evictor {
             (on_probation, steps) = (on_probation - of_probation, steps - of_steps);
             clean.extend(found.0);
             dirty.extend(found.1);
-            // The lock is not fair: this lets a thread that waits for the hand take it. Where none does, beside other programs a yield
+            // The lock is not fair: this lets a thread that waits for the hand take it. Where none does, a yield to other programs
             // would cost as much time as they have left.
             if self.clock.is_awaited() {
                 std::thread::yield_now();

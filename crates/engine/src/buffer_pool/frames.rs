@@ -163,7 +163,7 @@ impl OwnedRun {
 const FRAMES_AT_ONCE: usize = 16;
 
 /// Dirty pages are written early when so few frames more may become dirty, or a quarter of those that may be. Writing
-/// them later saves writes, because a page that changes again meanwhile is written once.
+/// them later saves writes, because a page that changes again before is written once.
 const DIRTY_SLACK: usize = 4096;
 
 /// All frames of a pool.
@@ -396,7 +396,7 @@ impl Frames {
     }
 
     /// Returns the most frames that one commit may hold as private copies: half of those that may be dirty, so that its source
-    /// pages and some readers fit beside it.
+    /// pages and some readers fit as well.
     pub(crate) fn private_max(&self) -> usize {
         self.dirty_max() / 2
     }

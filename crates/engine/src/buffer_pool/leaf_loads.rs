@@ -60,7 +60,7 @@ impl LeafLoads {
             };
             let read = self.read(leaf, at);
             let locked = self.versions.pages().leaf(leaf);
-            // An error does not count when the leaf came into memory, or was written elsewhere, meanwhile.
+            // An error does not count when the leaf has come into memory, or was written elsewhere, since.
             match read {
                 Ok(entries) => drop(locked.install(at, entries)),
                 Err(error) if locked.place() == LeafPlace::Cold(at) => return Err(error),

@@ -1,6 +1,6 @@
 //! Memory for the leaves of the page table that are in memory: slots of equal size, which are reused and never freed.
 //!
-//! A reader without a lock may read a slot that was given to another leaf meanwhile. It then finds the entry of another
+//! A reader without a lock may read a slot that was given to another leaf since. It then finds the entry of another
 //! page, which is no unsafe read; [`super::word_array::WordArray`] says how readers notice it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ struct Segment {
     states: [SlotState; SEGMENT_SLOTS],
 }
 
-/// What is known of one slot beside its entries. Changed under the lock of the leaf's shard, except for the pins, which
+/// A slot's state apart from its entries. Changed under the lock of the leaf's shard, except for the pins, which
 /// may be removed without it.
 #[derive(Debug)]
 pub(super) struct SlotState {
@@ -212,7 +212,7 @@ impl LeafSlots {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the steps of a `Budget` that one look at all entries of a slot takes.
+    /// Returns the number of `Budget` steps for one look at all entries of a slot.
     pub(super) fn steps_a_look(&self) -> usize {
         1 + self.leaf_words / ENTRIES_A_STEP
     }

@@ -4,8 +4,8 @@
 //! written yet, are in the array first. A leaf may leave memory when its node on disk says all that is known of its
 //! pages, and nothing needs it ([`LockedLeaf::try_evict`]):
 //! 1. none of its pages is in a frame or being read, and none has an older version that a snapshot may need;
-//! 2. its entries are those of the block map, none is noted as changed since the last checkpoint, and the block map's are
-//!    those of the node that was written last;
+//! its entries equal the block map's, none is noted as changed since the last checkpoint, and the block map's equal the
+//! entries of the node written last;
 //! 3. no operation has pinned it.
 //!
 //! So whatever changes the place of a page finds its leaf in memory, and a leaf that is not in memory says the same for
@@ -159,8 +159,8 @@ pub(super) struct LeafClock {
     leaves_max: u64,
     /// Number of leaves beyond `leaves_max` that wait for the next checkpoint before one is made for them.
     excess_max: u64,
-    /// Number of pages that one operation may need at once, each with a leaf of its own. While no more leaves are in
-    /// memory, no page leaves it for the sake of its leaf.
+    /// Number of pages that one operation may need at once, each with a different leaf. While no more leaves are in
+    /// memory, no page leaves it to make its leaf evictable.
     pages_at_once: u64,
 }
 

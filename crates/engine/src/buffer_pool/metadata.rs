@@ -56,7 +56,7 @@ const FREE_SHARE: u64 = 16;
 /// Number of free blocks that no reservation may take: they serve commits that change more pages than they reserved, as
 /// merges of nodes may.
 const MARGIN_BLOCKS: u64 = 32;
-/// Blocks of the reserve that only packing compressed pages anew may use. It packs the pages of as many blocks at a time
+/// Blocks of the reserve that only repacking compressed pages may use. It packs the pages of as many blocks at a time
 /// as are free, and frees at least one more: two would do, and with more of them fewer checkpoints are made.
 const PACKING_BLOCKS: u64 = 32;
 
@@ -135,8 +135,8 @@ impl Metadata {
     }
 
     /// Removes and returns the pages that were freed while the leaf with their entry was not in memory, in order. A
-    /// checkpoint frees them before it takes over what commits have changed: what is freed in memory only would stay in
-    /// use for good.
+    /// checkpoint frees them before it takes over what commits have changed: a page freed in memory only would stay in
+    /// use forever.
     pub(super) fn take_cold_frees(&self) -> Vec<PageChange> {
         let mut pages = std::mem::take(&mut self.lock().cold_frees);
         pages.sort_unstable();
@@ -167,7 +167,7 @@ impl Metadata {
         while let Some(from) = next {
             let mut budget = Budget::new();
             let looked_at;
-            // Pages that have changed again meanwhile stay noted for the next checkpoint.
+            // Pages that have changed again since stay noted for the next checkpoint.
             (looked_at, next) = self.lock().changed.forget(from, commit, CHANGED_AT_ONCE);
             budget.spend(STEPS_A_RANGE * looked_at);
         }
@@ -175,8 +175,8 @@ impl Metadata {
         self.leaves_held.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether what is kept in memory for the next checkpoint exceeds its share and a checkpoint would shorten
-    /// it: the list of changed pages, that of pages freed unseen, or the changed leaves of the page table.
+    /// Returns whether the memory kept for the next checkpoint exceeds its share and a checkpoint would shorten it: the
+    /// list of changed pages, the list of pages freed unseen, or the changed leaves of the page table.
     pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
         let state = self.lock();
         let bytes_max = frames.memory_bytes() / CHANGED_SHARE;
@@ -234,8 +234,7 @@ impl Metadata {
     ) -> Option<BlockReservation> {
         let mut state = self.lock();
         let kept = blocks_kept(kind);
-        // Dirty pages are counted before free blocks, so that a page being written is counted twice rather than not at
-        // all.
+        // Dirty pages are counted before free blocks, so that a page being written is counted twice rather than missed.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
         if promised > state.allocator.free_blocks() {
             return None;
@@ -285,7 +284,7 @@ impl Metadata {
     }
 }
 
-/// Returns how many free blocks work of this kind leaves, beside those that are promised.
+/// Returns how many free blocks work of this kind leaves, in addition to the promised ones.
 fn blocks_kept(kind: ReservationKind) -> u64 {
     match kind {
         ReservationKind::Ordinary => RESERVE_BLOCKS,

@@ -5,7 +5,7 @@
 //! So mostly neighbours share a block, and a scan reads each block once.
 //!
 //! Once a full disk has led to the use of blocks of the reserve, pages are packed into as few blocks as possible instead
-//! ([`pack_tightly`]). Otherwise deletes would need room for good: a page that leaves a shared block does not free it,
+//! ([`pack_tightly`]). Otherwise deletes would need room that never comes back: a page that leaves a shared block does not free it,
 //! and a page of a table that is no longer compressed would take a whole block when it changes.
 //!
 //! Only leaves and pages of values are compressed. Inner nodes are a few in a hundred pages, and every lookup passes
@@ -159,7 +159,7 @@ impl TableCodecs {
 
     /// Returns the tables, by the low halves of their ids, of which at least `bytes_min` bytes of pages were packed with
     /// the compression `Small` since this was asked last, and that have no dictionary, or one with which pages became
-    /// `worse` times as large as when it was trained. Begins to count anew for tables with so many bytes. Each time that
+    /// `worse` times as large as when it was trained. Restarts the count of tables with so many bytes. Each time that
     /// leads to no new dictionary, the next one for the table comes after twice as many bytes.
     pub(crate) fn take_untrained(&self, bytes_min: u64, worse: f64) -> Vec<u32> {
         let mut found = Vec::new();

@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(ids.free.len(), listed);
         ids.put_back(PageId(1));
         ids.put_back(PageId(end + 1));
-        assert_eq!(ids.free.len(), listed + 2, "those of listed leaves and new ones are free at once");
+        assert_eq!(ids.free.len(), listed + 2, "ids of listed leaves and new ones are free at once");
     }
 
     #[test]

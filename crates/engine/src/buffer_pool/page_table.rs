@@ -543,7 +543,7 @@ impl PageTable {
         let PageChange { page, seq, unread_from } = change;
         let mut shard = self.shard(page);
         // If the old version was evicted since it was copied, `base` gives its commit. Of a page freed without having
-        // been edited only the block is known. Its commit is that of its last change, if that was after the last
+        // been edited only the block is known. Its commit is the page's last change, if that was after the last
         // checkpoint. Otherwise it is taken to begin where the version before it ended: at its real commit, or at an
         // earlier one that no view will request.
         let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));

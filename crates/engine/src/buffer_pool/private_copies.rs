@@ -175,7 +175,7 @@ fn newest<'g>(versions: &'g Versions, _protects: &'g Guard, id: PageId) -> Attem
         versions.frames().usage().touch(frame);
         // SAFETY: found under the guard, which lives as long as the slice.
         let bytes = unsafe { versions.frames().bytes(frame) };
-        // The entry may have been that of another page: see `word_array`.
+        // The entry may have been another page's: see `word_array`.
         if page_id(bytes) == id {
             return Ok((frame, bytes));
         }

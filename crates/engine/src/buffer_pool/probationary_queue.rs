@@ -131,6 +131,6 @@ mod tests {
         assert_eq!(taken, (0..20).map(|page| (page as u32, PageId(page))).collect::<Vec<_>>());
         assert_eq!(queue.len(), 10);
         queue.take_oldest(15, 60, &mut taken);
-        assert_eq!(queue.len(), 4, "sixty frames hold blocks, so the share is that of forty");
+        assert_eq!(queue.len(), 4, "sixty frames hold blocks, so the share is a part of forty");
     }
 }

@@ -97,7 +97,7 @@ const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Number of a scan's runs, about, that are partly used up.
 const SCAN_RUNS_PARTIAL: usize = 3;
-/// Returns the bytes of memory for runs beside the frames of a pool.
+/// Returns the bytes of memory for runs, in addition to the frames of a pool.
 pub(super) fn run_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     let frames = frames as usize;
     (scratch::bytes_for(frames, page_bytes) + scan_memory::bytes_for(frames, page_bytes, scan_bytes_min)) as u64
@@ -245,7 +245,7 @@ impl Reads {
 
     /// Requests pages that no operation waits for yet. Returns the number of reads that it begins.
     pub(super) fn prefetch(&self, pages: &[Missing]) -> usize {
-        // The table entries are in no CPU cache, and those of neighbours share lines: they are prefetched together.
+        // The table entries are in no CPU cache, and neighbours' entries share lines: they are prefetched together.
         pages.iter().for_each(|missing| self.versions.pages().prefetch(missing.page));
         let mut budget = Budget::new();
         let begun = pages.iter().filter_map(|missing| self.begin(*missing, None));
@@ -394,7 +394,7 @@ impl Reads {
 
     /// Takes completions and submits staged reads. Called by the completion thread.
     pub(super) fn take_for_others(&self) {
-        // The error is dropped: it concerns the queue as a whole, so the next submission gets it as well.
+        // The error is dropped: it concerns the whole queue, so the next submission gets it as well.
         let _ = self.dispatcher.reap(0);
         self.submit();
     }
@@ -423,7 +423,7 @@ impl Reads {
         };
         if waiter.is_ready() {
             drop(queue);
-            // Other threads may have found the queue taken meanwhile.
+            // Other threads may have found the queue taken.
             self.dispatcher.look_again();
             self.submit();
             return Ok(Round::Moved);
@@ -447,7 +447,7 @@ impl Reads {
     }
 
     /// Parks the thread of a waiter until another thread completes its reads, at most for [`PARKED_MS`] milliseconds.
-    /// Returns [`Round::Idle`] when no read was under way or completed meanwhile.
+    /// Returns [`Round::Idle`] when no read was under way or completed in that time.
     fn park_for_others(&self, waiter: &Waiter) -> Round {
         let before = self.scheduler.finished();
         waiter.park(Duration::from_millis(PARKED_MS as u64));

@@ -35,7 +35,7 @@ struct RetiredItems {
     lists: Mutex<RetiredLists>,
     /// Frames and versions that are to be deferred together. A deferred call stays in the list of the thread that
     /// deferred it until that thread flushes it, and no other thread can run it: a thread that commits no more would
-    /// keep what it has retired, and the blocks of these versions, for good. No other lock is taken while this lock is
+    /// keep what it has retired, and the blocks of these versions, forever. No other lock is taken while this lock is
     /// held.
     waiting: Mutex<WaitingItems>,
     /// Number of retired frames that were not taken to be recycled yet.

@@ -1,13 +1,13 @@
 //! Tracks which versions of pages can still be read: the visible commit, the snapshots, and the versions kept for them.
 //!
 //! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at
-//! any time) or a snapshot lies in the range. Of the pages of a dropped table, which are freed some time after the drop, it is
-//! known that no reader of a later commit reaches them: of the snapshots from that commit on only those of checkpoints, backups
-//! and verifications need them. Each needed version is noted once, with the *newest* snapshot that needs it.
+//! any time) or a snapshot lies in the range. The pages of a dropped table are freed some time after the drop, and no reader of
+//! a later commit reaches them: of the snapshots from that commit on only checkpoints', backups' and verifications' snapshots
+//! need them. Each needed version is noted once, with the *newest* snapshot that needs it.
 //!
 //! The versions that a commit has superseded, and the versions that were kept for a snapshot that ends, are checked
 //! later, a bounded number at a time ([`Registry::settle`]): the snapshots that need a version are looked up then, and
-//! no snapshot of the past can have been added meanwhile. So no call takes longer the larger a commit was or the more
+//! no snapshot of the past can have been added since. So no call takes longer the larger a commit was or the more
 //! versions a snapshot has kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,7 +2,7 @@
 //!
 //! A page's checksum covers its content, its id and the file, but not its place. So a version can be moved to another
 //! block without becoming a new version, and a move is no commit: the log does not record it, and snapshots neither see
-//! it nor keep anything for it. The pages are read from their blocks, checked, packed anew where their table is
+//! it nor keep anything for it. The pages are read from their blocks, checked, repacked where their table is
 //! compressed ([`super::packing`]), and written to new blocks; then the table names the new blocks. Until a checkpoint
 //! records the new place, recovery after a power cut uses the old block, which stays unchanged until then.
 //!
@@ -10,7 +10,7 @@
 //! of compressed pages that are partly empty ([`LooseMove`]).
 //!
 //! Invariants:
-//! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free meanwhile, and a
+//! 1. No checkpoint is under way (`Checkpointer::defragment` sees to it). So no block becomes free during a move, and a
 //!    page that still lies where it was read is still the same version; and no checkpoint has looked up a place that it
 //!    will record later.
 //! 2. A place is replaced under the lock of the page's shard, and only if it is still the one that was read from. A
@@ -18,7 +18,7 @@
 //! 3. In the same step the page is noted as changed, so that the next checkpoint records its new place and frees the
 //!    old one.
 //! 4. Blocks of the reserve are taken only for pages that take no more blocks afterwards than they leave free
-//!    ([`Relocator::kind_of_move`]): otherwise compaction would use up the reserve for good.
+//!    ([`Relocator::kind_of_move`]): otherwise compaction would use up the reserve forever.
 
 mod held_blocks;
 mod loose;
@@ -138,7 +138,7 @@ impl Drop for TailMove {
 }
 
 impl Relocator {
-    /// Opens a relocator that reads beside the pool, with a queue of its own.
+    /// Opens a relocator that reads past the pool, with its own queue.
     ///
     /// # Errors
     /// The disk's error when it opens the queue.
@@ -405,14 +405,14 @@ impl Relocator {
         outcome
     }
 
-    /// Allocates at most `want` blocks beside each other before block `end`; `None` when there is none.
+    /// Allocates at most `want` adjacent blocks before block `end`; `None` when there is none.
     fn allocate_before(&mut self, end: BlockId, want: u64, kind: ReservationKind) -> Option<Range<u64>> {
         let row = self.allocate_within(want, 1, kind)?;
         debug_assert!(row.end <= end.0, "blocks {row:?} lie behind the ceiling");
         Some(row)
     }
 
-    /// Allocates at most `want` blocks beside each other within the present file, at least `least` of them if there
+    /// Allocates at most `want` adjacent blocks within the present file, at least `least` of them if there
     /// are as many; `None` when none is free.
     fn allocate_within(&mut self, want: u64, least: u64, kind: ReservationKind) -> Option<Range<u64>> {
         let want = want.min(ROW_BLOCKS_MAX).min(self.spare(kind));
@@ -516,7 +516,7 @@ impl Relocator {
     }
 
     /// Writes the next repacked pages to the blocks of `to`, each run of blocks with one operation, and replaces the
-    /// locations of these pages. Returns how many were replaced: pages that changed meanwhile keep their locations.
+    /// locations of these pages. Returns how many were replaced: pages that have changed since keep their locations.
     /// After an error no location was replaced, and the blocks are taken back.
     fn write_repacked(
         &self,

@@ -1,4 +1,4 @@
-//! Keeps the metadata of pages beside their word in the table: older versions and in-flight reads. Sharded by the leaf of
+//! Keeps the metadata of pages that is not in their word in the table: older versions and in-flight reads. Sharded by the leaf of
 //! the page table that has the page's entry.
 //!
 //! Invariants, under the shard's lock:

@@ -106,7 +106,7 @@ pub struct PoolStats {
     /// Number of reads started because neither a page nor its block was in memory.
     pub misses: u64,
     /// Number of `misses` for private pages of scans. Once a scan has read as many pages as the pool has frames, further pages do not
-    /// stay there: they would evict all pages, those of the scan as well, before the next scan.
+    /// stay there: they would evict all pages, the scan's as well, before the next scan.
     pub misses_for_scans: u64,
     /// Number of requests that joined a read already in progress.
     pub misses_joined: u64,
@@ -122,7 +122,7 @@ pub struct PoolStats {
     pub pages_compressed: u64,
     /// Number of blocks that these pages share.
     pub blocks_compressed: u64,
-    /// Number of these blocks that the pages would not need if they were packed anew. An estimate.
+    /// Number of these blocks that the pages would not need after repacking. An estimate.
     pub blocks_loose: u64,
     /// Number of frames that hold blocks of compressed pages, so that a page of them is restored without a read. Nothing in
     /// a database without compressed tables, as all fields whose names begin with `tier`.
@@ -150,7 +150,7 @@ pub struct PoolStats {
     /// Number of pages written into the block group of their old block. See also `pages_placed_near` and
     /// `pages_placed_far`.
     pub pages_placed_same: u64,
-    /// Number of pages written into a block group near that of their old block.
+    /// Number of pages written into a block group near their old block's.
     pub pages_placed_near: u64,
     /// Number of pages written far from their old block: each costs a later scan one more read.
     pub pages_placed_far: u64,
@@ -185,8 +185,8 @@ pub struct PoolStats {
     pub table_leaves: u64,
     /// Number of leaves of the page table in memory.
     pub table_leaves_in_memory: u64,
-    /// Number of leaves in memory beyond which cold ones leave it. Leaves with changes since the last checkpoint, and
-    /// those of pages in use, stay.
+    /// Limit on resident leaves, beyond which cold ones leave memory. Leaves with changes since the last checkpoint,
+    /// and with pages in use, stay.
     pub table_leaves_max: u64,
 }
 

@@ -1,5 +1,5 @@
 //! Usage counts: how often each frame was used lately, for the clocks that choose frames to evict. A frame's count also
-//! says whether the frame holds a block of the compressed tier, so that the clock of pages and that of blocks pass the
+//! says whether the frame holds a block of the compressed tier, so that the pages' clock and the blocks' clock pass the
 //! frames of the other without a look at anything else: sixty-four counts share a cache line.
 //!
 //! Kept true by: a count changes its kind only while its frame is owned. A thread that raises a count has found the frame

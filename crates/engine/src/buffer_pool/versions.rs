@@ -338,7 +338,7 @@ impl Versions {
         self.drop_later(unneeded);
         let (mut frames, versions) = self.reclamation.take_some();
         frames.extend(versions.into_iter().filter_map(|version| self.pages.drop_version(version)));
-        // A few at a time: commits take frames meanwhile.
+        // A few at a time: commits take frames in between.
         for some in frames.chunks(RECYCLED_AT_ONCE) {
             // SAFETY: `retire` was given these frames after their numbers had been taken out of table, versions and compressed
             // tier, with no pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has
@@ -353,7 +353,7 @@ impl Versions {
         frames.len()
     }
 
-    /// Calls `read` with the bytes of a block that is in the compressed tier, on which no lock is held meanwhile. Returns
+    /// Calls `read` with the bytes of a block in the compressed tier, with no lock held on it. Returns
     /// `None` when the block is not there. `is_used` says whether this counts as a use of the block.
     pub(super) fn with_block<R>(&self, block: BlockId, is_used: bool, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let guard = self.pin_epoch();

@@ -34,7 +34,7 @@ const GROW_BYTES_MIN: u64 = 1 << 20;
 const GROW_SHARE_SMALL: u64 = 4;
 const GROW_BYTES: u64 = 8 << 20;
 /// Share of its size by which a large file grows at a time, as a divisor, but at most `GROW_BYTES_MAX`. The step is
-/// bounded because the file system does no other work for the file meanwhile, and bytes that it allocates before the
+/// bounded because the file system does no other work for the file during a step, and bytes that it allocates before the
 /// disk is full stay allocated.
 const GROW_SHARE: u64 = 16;
 const GROW_BYTES_MAX: u64 = 64 << 20;
@@ -117,7 +117,7 @@ impl Writer {
         self.queue.try_lock().is_none()
     }
 
-    /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written meanwhile,
+    /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written before,
     /// and writes a frame that is named twice once. Waits for the device, so readers never call it while a background
     /// writer runs.
     ///

@@ -61,7 +61,7 @@ impl WriteQueue {
             ops.into_iter().enumerate().map(|(index, (offset, kind))| Op::new(index as u64, offset, kind)).collect();
         let mut done = Vec::new();
         // After a failed wait some operations may be left: their writes must not come after new writes in the same
-        // place, and their tokens are those of other operations.
+        // place, and their tokens belong to other operations.
         while self.queue.in_flight() > 0 {
             self.queue.reap(1, &mut done).map_err(|error| Error::from_io("wait for earlier writes", error))?;
             done.clear();

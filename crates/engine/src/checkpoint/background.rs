@@ -107,7 +107,7 @@ impl IdleTime {
         self.since.elapsed() >= IDLE
     }
 
-    /// Counts the commits up to `visible` as none: compaction made them, or they became visible beside it.
+    /// Counts the commits up to `visible` as none: compaction made them, or they became visible during it.
     pub(crate) fn ignore(&mut self, visible: CommitSeq) {
         self.visible = visible;
     }

@@ -1,5 +1,5 @@
-//! Dictionaries: bytes that the pages of a table have in common, to which compressed pages refer. Each belongs to one
-//! table, has a number of its own in the database, and never changes. Where they are kept is decided elsewhere.
+//! Dictionaries: bytes that the pages of a table have in common, and that compressed pages reference. Each belongs to
+//! one table, has a unique number in the database, and never changes. Where they are kept is decided elsewhere.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,7 +17,7 @@ const MEASURED_SHARE: usize = 8;
 /// Unit of a dictionary's ratio, for "one".
 pub(crate) const RATIO_UNIT: usize = 10_000;
 
-/// The facts about a dictionary beside its bytes.
+/// The facts about a dictionary apart from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DictionaryOrigin {
     /// The table from whose pages it was trained.

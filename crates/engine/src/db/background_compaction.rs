@@ -1,4 +1,4 @@
-//! The thread that keeps the data file as large as its content: it merges sparse leaves and pages of values, packs compressed pages anew,
+//! The thread that keeps the data file as large as its content: it merges sparse leaves and pages of values, repacks compressed pages,
 //! and gives the free end of the file back. It also removes entries that have expired, trains the dictionaries of
 //! compressed tables, and puts tables in order that are scanned.
 //!
@@ -189,7 +189,7 @@ impl CompactionWork {
         if is_behind { Next::Again } else { Next::Wait(Some(LOOK)) }
     }
 
-    /// Trains dictionaries for compressed tables that need one. Errors are those of commits, which report them.
+    /// Trains dictionaries for compressed tables that need one. Only commits fail here, and they report their errors.
     fn train(&mut self) {
         let (idle, visible) = (&mut self.idle, self.parts.pool.visible());
         idle.is_over(visible);
@@ -197,7 +197,7 @@ impl CompactionWork {
         idle.ignore(self.parts.pool.visible());
     }
 
-    /// Removes entries that have expired. Errors are those of reading and of commits, which report them.
+    /// Removes entries that have expired. Only reads and commits fail here, and they report their errors.
     fn expire(&mut self) {
         let began = Instant::now();
         while began.elapsed() < EXPIRE_TIME_MAX && !self.pacer.is_stopped() {
@@ -252,7 +252,7 @@ impl CompactionWork {
         }
     }
 
-    /// Packs compressed pages anew where that saves many blocks.
+    /// Repacks compressed pages where that saves many blocks.
     fn repack(&mut self, is_idle: bool) {
         let Self { parts, pacer, .. } = self;
         let is_due = self.packing.is_over() && parts.repacker.is_due(&parts.pool, is_idle);
@@ -295,7 +295,7 @@ impl CompactionWork {
             }
             !pacer.is_stopped()
         };
-        // The next scans show whether it is to be tried again; errors are those of reading and of checkpoints.
+        // The next scans show whether it is to be tried again; errors come from reading and from checkpoints.
         scattered.extend(parts.order.order_by_itself(&mut parts.relocator, part, &mut rest).ok().flatten());
     }
 

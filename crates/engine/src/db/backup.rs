@@ -117,7 +117,7 @@ mod tests {
 
     fn source() -> Db {
         let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::calm()).directory();
-        // Without a seed: a thread that works on two databases by turns uses epochs of their own for one of them at most.
+        // Without a seed: a thread that works on two databases by turns uses private epochs for one of them at most.
         let db = Db::create_in(&directory, &Settings { seed: None, ..settings() }).unwrap();
         for (name, rows) in [("a", 40u32), ("empty", 0), ("z", 300)] {
             let table = block_on(db.create_table(name)).unwrap();

@@ -7,7 +7,7 @@
 //! (`tail`); replay changes nothing by it, and it may be of a load that was taken back.
 //!
 //! Nothing of the content before is changed. The last step moves its root to another page, with a note in the catalog
-//! that lets its pages be freed later, as those of a dropped table (`deferred_free`), and writes the new root.
+//! that lets its pages be freed later, as a dropped table's are (`deferred_free`), and writes the new root.
 //!
 //! The caller's iterator runs while the section is held, so a call in the iterator that waits for the section would
 //! never return: such a call is refused (`loads`).
@@ -48,7 +48,7 @@ mod tests;
 /// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
 /// first are on their way to the disk while the next are filled.
 const PORTION_BYTES: usize = 1 << 20;
-/// Fewest free pages at which a load that ran out of free blocks goes on.
+/// Fewest free pages at which a load that ran out of free blocks continues.
 const RESUME_FREE_PAGES: usize = 256;
 
 /// The reason why a portion of a load ended.
@@ -104,7 +104,7 @@ impl Present {
 }
 
 /// An entry of a bulk load: a key and its value; or these two and the time at which the entry expires, if it does. A program
-/// may implement it for types of its own.
+/// may implement it for its types.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -179,7 +179,7 @@ pub(super) struct LoadCommit {
 ///
 /// # Errors
 /// The first error in `entries`; `InvalidCall` for a table with entries where they are refused, or keys that do not
-/// ascend; the errors of writing: then the table stays as it was, as it does when `entries` panics (the panic goes on
+/// ascend; the errors of writing: then the table stays as it was, as it does when `entries` panics (the panic continues
 /// afterwards). When `checkpoint` fails with `Poisoned`, it is unknown whether this commit is durable, and nothing is
 /// committed any more.
 pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
@@ -262,7 +262,7 @@ fn end_without_effect<S: Store, L: CommitLog>(section: &mut Exclusive<S, L>, mar
     }
 }
 
-/// Returns whether a tree has no entry at all, not even one that has expired.
+/// Returns whether a tree has no entry, not even one that has expired.
 ///
 /// # Errors
 /// The errors of reading the root.
@@ -488,7 +488,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
 }
 
 /// Moves the root of a table to another page, with a note in the catalog that lets the tree below it be freed. The root's
-/// own page keeps its content until it is written anew.
+/// own page keeps its content until it is rewritten.
 fn move_content<E: PageCopies>(copies: &mut E, tree: Tree, by: CommitSeq) -> Attempt<Tree> {
     let root = copies.page(tree.root)?.to_vec();
     let (moved, body) = copies.allocate(tree.root)?;
@@ -498,7 +498,7 @@ fn move_content<E: PageCopies>(copies: &mut E, tree: Tree, by: CommitSeq) -> Att
     Ok(Tree { root: moved, ..tree })
 }
 
-/// Undoes [`move_content`], which moved the root to that of `before`.
+/// Undoes [`move_content`], which moved the root to the one of `before`.
 fn move_content_back<E: PageCopies>(copies: &mut E, tree: Tree, before: Tree) -> Attempt<()> {
     let root = copies.page(before.root)?.to_vec();
     copies.edit(tree.root)?.copy_from_slice(&root);

@@ -86,7 +86,7 @@ impl ChangeApplier {
         self.tables.insert(of_source, table);
     }
 
-    /// Applies the changes of one commit: those of keys together, all or none, and
+    /// Applies the changes of one commit: changes of keys together, all or none, and
     /// [deferred](Durability::Deferred). The removal of a range is in the same commit if no change before it is of one of its keys or of a later
     /// one, and otherwise begins another; of many keys it is several commits.
     ///
@@ -138,7 +138,7 @@ impl ChangeApplier {
         let table = self.get(id)?;
         let bounds = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
         let mut keys = table.range::<&[u8]>(bounds).keys_only();
-        // The puts are in the order of their keys, as those of a range are; others would be removed first.
+        // The puts are in the order of their keys, as a range's are; others would be removed first.
         let mut puts = following;
         while let Some((key, _)) = keys.next().await? {
             while let [first, after @ ..] = puts

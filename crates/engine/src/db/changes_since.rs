@@ -27,7 +27,7 @@ impl Snapshot {
     ///
     /// The changes come in the order of the keys. They are found by pages: of each leaf that was written after `since`, a
     /// [`Change::DeleteRange`] of its keys and then a [`Change::Put`] of each of its entries, also of those that are as they were; of other
-    /// leaves a put for each value that lies beside one that was overwritten in place. Also the database's own upkeep writes
+    /// leaves a put for each value in a page with one that was overwritten in place. Also the database's own upkeep writes
     /// pages, which makes the changes more and never fewer. Applied once more, in order, they leave the content as it is.
     ///
     /// Reads all leaves of the table, the pages of values of those that were written after `since`, and of the others only pages that several

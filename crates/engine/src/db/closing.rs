@@ -29,7 +29,7 @@ pub(super) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send
 enum Id {
     /// A data file: its device and inode.
     File(u64, u64),
-    /// A name for a database's folder in the folder with this device and inode. The name may stand for another folder meanwhile.
+    /// A name for a database's folder in the folder with this device and inode. The name may stand for another folder by now.
     Name(u64, u64, OsString),
 }
 

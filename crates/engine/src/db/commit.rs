@@ -3,7 +3,7 @@
 //!
 //! A commit of ordinary size finds its pages (`commit_pages`), enters the section for one hold of its lock, appends to
 //! the log and leaves; if something is missing after all it waits and tries again. A large commit, or one whose
-//! attempts keep failing because of other commits, occupies the section (`large`): in a task a thread of its own does
+//! attempts keep failing because of other commits, occupies the section (`large`): in a task a dedicated thread does
 //! that, and completes the commit even when the future is dropped.
 
 use std::sync::{Arc, OnceLock};
@@ -109,7 +109,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
 
     /// Commits the operations of `commit`, unless data that its transaction read was changed. They are few, in order of
     /// table and key, and each key occurs once. Returns when the commit is visible and as durable as it asks. If the
-    /// future is dropped before, the commit happens completely or not at all.
+    /// future is dropped before, the commit happens completely or has no effect.
     pub(super) async fn commit(self: &Arc<Self>, commit: Commit) -> CommitResult<()> {
         let mut size = Size::default();
         for op in &commit.ops {
@@ -253,7 +253,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         self.commit_large(commit, precedence).await
     }
 
-    /// Executes a commit that occupies the commit section. In a task a thread of its own does the work and finishes it
+    /// Executes a commit that occupies the commit section. In a task a dedicated thread does the work and finishes it
     /// even when the future is dropped. `precedence` is the permit for precedence that the commit has, if any.
     async fn commit_large(
         self: &Arc<Self>,
@@ -266,7 +266,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
                 precedence = Some(self.pages.commits.precedence().wait().await);
             }
             let turn = self.pages.commits.turn().acquire(1).await;
-            // The claim of this commit may have lapsed meanwhile, and another claim may be in force.
+            // The claim of this commit may have lapsed, and another claim may be in force.
             if let Some(section) = self.pages.commits.occupy_for(turn, commit.claim)? {
                 break section;
             }

@@ -1,6 +1,6 @@
 //! Finds the pages that a commit will touch, and loads the missing ones, before the commit enters its section.
 //!
-//! Other commits may publish meanwhile, so that some of the pages found are new and some old; apparent damage is then
+//! Other commits may publish at the same time, so that some of the pages found are new and some old; apparent damage is then
 //! checked again while nothing is published.
 
 use std::sync::Arc;

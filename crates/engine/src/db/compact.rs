@@ -89,7 +89,7 @@ struct CompactionRun<'a> {
 /// A kind of compaction: [`compact`] or [`shrink`].
 type Kind = fn(&Db, Pace, &mut dyn FnMut(&Compaction) -> bool) -> Result<Compaction>;
 
-/// Runs a compaction on a thread of its own. It ends when the future is dropped.
+/// Runs a compaction on a dedicated thread. It ends when the future is dropped.
 pub(super) async fn on_a_thread(
     db: Db,
     kind: Kind,
@@ -120,7 +120,7 @@ pub(crate) fn compact(db: &Db, pace: Pace, go_on: &mut dyn FnMut(&Compaction) ->
     run.each_table(&names, |run, name| {
         let tree = block_on(run.core().catalog.table(name.as_bytes()))?;
         match trainer.train_from_leaves(tree, &|| Ok(())) {
-            // The disk is full: the table goes on with the dictionary that it has.
+            // The disk is full: the table keeps the dictionary that it has.
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(true),
             trained => trained.map(|()| true),
         }
@@ -167,7 +167,7 @@ impl<'a> CompactionRun<'a> {
             match work(self, name) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                // The table was dropped or renamed meanwhile.
+                // The table was dropped or renamed in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }

@@ -12,7 +12,7 @@ use crate::transaction::Op;
 
 impl Db {
     /// Estimates the space that compressing a table would save, from a megabyte of its pages chosen at random. `None` where it has
-    /// too few pages to tell (fewer than 64). Changes nothing; takes some 100 ms, in a task on a thread of its own.
+    /// too few pages to tell (fewer than 64). Changes nothing; takes some 100 ms, in a task on a dedicated thread.
     ///
     /// # Errors
     /// `NotFound` when there is no table of this name; the errors of reading.
@@ -51,7 +51,7 @@ pub(super) async fn learn(db: &Db, tree: Tree, name: &str) -> Result<()> {
     loop {
         let current = match db.core.catalog.compression(tree, name.as_bytes()).await {
             Ok(compression) => compression,
-            // The table was dropped meanwhile, or renamed: then the call that has renamed it looks at its entry.
+            // The table was dropped since, or renamed: then the call that has renamed it looks at its entry.
             Err(error) if error.kind() == ErrorKind::NotFound => match db.core.tables.refusal(tree) {
                 Some(_) => Compression::None,
                 None => return Ok(()),

@@ -1,9 +1,9 @@
-//! Frees the pages of dropped tables, a few at a time, after the commit that dropped them; and those of the content that
-//! a table had before a bulk load into it.
+//! Frees the pages of dropped tables, a few at a time, after the commit that dropped them; and the pages of a table's
+//! content before a bulk load into it.
 //!
 //! The commit takes the name out of the catalog and adds a note there that leads to the tree, under a key that is no
 //! name (`format::catalog`). The root moves to another page at the same time, so handles of the table find a freed
-//! page. Then leaves are freed from the end of the tree on. Each step is a commit of its own and leaves a smaller tree,
+//! page. Then leaves are freed from the end of the tree on. Each step is a separate commit and leaves a smaller tree,
 //! in the end an empty root, which is freed together with the note.
 //!
 //! Kept true by:
@@ -14,7 +14,7 @@
 //! 3. A page of values counts its values, and is freed with the last leaf that refers to it, in any order of the
 //!    leaves.
 //! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
-//!    use for good, as they are unknown. A page of values that cannot be read stays in use as well, as later leaves may
+//!    use forever, as they are unknown. A page of values that cannot be read stays in use as well, as later leaves may
 //!    refer to it. `Stats` counts each.
 //! 5. No reader of the commit that dropped the tree, or of a later one, reaches its pages. So snapshots from then on do not keep
 //!    them ([`PageCopies::free_unread`]): otherwise a large table that is dropped would invalidate snapshots that never see it.

@@ -115,7 +115,7 @@ impl DictionaryTrainer {
         let mut tables: BTreeSet<u64> = BTreeSet::new();
         tables.extend(before.tables.iter().chain(&after.tables).map(|(_, tree)| tree.table.0));
         let is_unused = |dictionary: &Arc<Dictionary>| !tables.contains(&dictionary.origin().table.0);
-        // An entry that cannot be read may be that of the table.
+        // An entry that cannot be read may be the table's.
         let is_whole = before.damage.is_empty() && after.damage.is_empty();
         let unused = pool.dictionaries().all().into_iter().filter(|dictionary| is_whole && is_unused(dictionary));
         Self {

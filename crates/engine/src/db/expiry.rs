@@ -4,7 +4,7 @@
 //! each table in the order of their moments (`expiry_removal`). A row whose entry is gone, lasts, or was put again does no
 //! harm. So the commit path, the log and its replay know nothing of the index: its rows are entries of a table as any other.
 //!
-//! A bulk load makes no such commit. It leaves a note in the catalog, as a part of its own commit, and the removal puts the rows
+//! A bulk load makes no such commit. It leaves a note in the catalog, as a part of its commit, and the removal puts the rows
 //! afterwards, a few at a time.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Removes entries that have expired.
 //!
-//! Reads leave an expired entry out by the moment that its leaf has beside the value, whether it was removed or not. So
+//! Reads leave an expired entry out by the moment that its leaf has with the value, whether it was removed or not. So
 //! removal changes nothing that a reader can see, and gives back space only. Its work is bounded by the number of puts: it
 //! looks at the rows of the index of expiry (`expiry`), in the order of table and moment, and no farther than the present.
 //!
@@ -38,7 +38,7 @@ use crate::wal::Log;
 /// Most rows that one commit of the removal is about: with two deletes each, it is no larger than other commits that hold the
 /// section once.
 const ROWS_AT_ONCE: usize = SMALL_OPS_MAX / 2;
-/// Frames that a commit may take for each row: those of two deletes.
+/// Frames that a commit may take for each row: as many as two deletes take.
 const FRAMES_A_ROW: usize = 6;
 /// Most rows that one commit puts for a table that was loaded …
 const ROWS_PUT_AT_ONCE: usize = 256;
@@ -60,7 +60,7 @@ struct Progress {
     has_lost: bool,
     /// The first note of a load that this pass looks at: those before it lead to damage.
     notes_from: Vec<u8>,
-    /// The note of the load whose entries get rows at present, and the key at which the next step goes on.
+    /// The note of the load whose entries get rows at present, and the key from which the next step continues.
     loaded: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -170,7 +170,7 @@ impl ExpiryRemover {
     /// # Errors
     /// As [`ExpiryRemover::step`].
     fn put_rows(&self, progress: &mut Progress) -> Result<bool> {
-        // Taken before the look: a load that ends meanwhile sets it again.
+        // Taken before the look: a load that ends after this sets it again.
         if !self.core.expiries.take_without_rows() {
             return Ok(false);
         }
@@ -199,7 +199,7 @@ impl ExpiryRemover {
     /// Puts rows for some entries of the table to which the first note leads, and deletes the note with the last of them.
     async fn put_next_rows(&self, progress: &mut Progress) -> Result<bool> {
         let core = &*self.core;
-        // Also entries that have expired meanwhile get a row: they are still there.
+        // Entries that expire before their row is put get one, too: they are still there.
         let (snapshot, now) = (Arc::new(core.store.snapshot().with_expired()), core.store.clock().now());
         let scan_of =
             |tree, range| Scan::new(core.reader.clone(), Arc::clone(&snapshot), tree, range, Direction::Forward);
@@ -355,7 +355,7 @@ mod tests {
             let (due, _) = block_on(remover.find(index, &snapshot, &mut Progress::default())).unwrap();
             (snapshot, due)
         };
-        // Put again with the same moment, so that it has the same row, and then for good.
+        // Put again with the same moment, so that it has the same row, and then without one.
         for expiry in [Some(expired), None] {
             let (snapshot, due) = look();
             assert_eq!(due.len(), 1);

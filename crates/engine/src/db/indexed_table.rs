@@ -30,7 +30,7 @@ struct Index<K, V: Value> {
 /// the rows go through an `IndexedTable` with the same indexes; a change through the [`TypedTable`] of the rows, or a
 /// bulk load, does not reach it. [`IndexedTable::rebuild`] makes it exact again. A row that expires has entries that expire at
 /// the same time. When the clock was set back over a restart, rows and entries that had expired and were not removed are seen
-/// again until their time comes; a row that was put meanwhile may then have an entry of the one before beside its own.
+/// again until their time comes; a row that was put since may then have the previous row's entry next to its own.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -54,8 +54,7 @@ struct Index<K, V: Value> {
 /// let of_word: Vec<_> = by_word.prefix(&("Ulm",)).next_batch(10).await?;
 /// assert_eq!(of_word.iter().map(|((_, number), ())| *number).collect::<Vec<_>>(), [1, 2]);
 ///
-/// // Beside other changes, in a transaction of the caller's.
-/// db.transact(Durability::Sync, async |change| {
+/// // Together with other changes, in the caller's transaction. db.transact(Durability::Sync, async |change| {
 ///     people.put_in(&change, &1, "Bonn").await?;
 ///     people.delete_in(&change, &2).await
 /// })
@@ -212,9 +211,9 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
         self.set(change, &key, None, Moment::NEVER).await
     }
 
-    /// Fills the indexes anew from the rows, in one transaction, and returns the number of rows: after an index was
+    /// Rebuilds the indexes from the rows, in one transaction, and returns the number of rows: after an index was
     /// added to a table with rows, or after changes that did not go through the indexes. Keeps the entries of all
-    /// indexes in memory meanwhile.
+    /// indexes in memory while it runs.
     ///
     /// # Errors
     /// As [`Db::transact`](super::Db::transact); `WrongType` when a row is not of the types of the table.

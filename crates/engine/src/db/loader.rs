@@ -58,7 +58,7 @@ impl<S: Store> Loader<S> {
         self.admission.try_pins(count)
     }
 
-    /// Ends the waits for permits, of a store that has ended: each of these operations goes on and meets its error.
+    /// Ends the waits for permits, of a store that has ended: each of these operations continues and meets its error.
     pub(super) fn end(&self) {
         self.admission.open();
     }
@@ -155,7 +155,7 @@ impl<S: Store> Loader<S> {
         missing.map_or(Ok(false), |missing| self.store.read_together(&missing))
     }
 
-    /// Reads a page on the calling thread, if it may block, together with `others` if all of them lie beside it. Returns whether the
+    /// Reads a page on the calling thread, if it may block, together with `others` if all of them lie next to it. Returns whether the
     /// page was read, and so is probably in memory now.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! The calls of a database that keep its files in order: closing, checkpoints, compaction, verification, backups. Each
-//! does its work on a thread of its own, so that the executor's thread does not wait.
+//! does its work on a dedicated thread, so that the executor's thread does not wait.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -48,7 +48,7 @@ impl Db {
     /// Commits that follow are visible at once, where they would wait for a commit that is `Sync`: so a program may have
     /// several deferred commits in flight and acknowledge each of them when it is durable.
     ///
-    /// The moment is that of the call, not of the first poll. Dropping the future changes nothing.
+    /// The moment is the call's, not the first poll's. Dropping the future changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -83,7 +83,7 @@ impl Db {
     }
 
     /// Writes all changed pages to the data file. The log before the checkpoint can then be reused, and opening has
-    /// less to replay. Commits continue meanwhile. The database makes a checkpoint by itself when half of the log is
+    /// less to replay. Commits continue while it runs. The database makes a checkpoint by itself when half of the log is
     /// full.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Db {
         thread::run("nofault-ckpt", move || db.owner.checkpoint()).await?
     }
 
-    /// Returns the time by which entries expire: that of [`Settings::clock`](crate::settings::Settings::clock), which does not
+    /// Returns the time by which entries expire, by [`Settings::clock`](crate::settings::Settings::clock), which does not
     /// go back while the database is open. See [`Table::put_with_expiry`](super::Table::put_with_expiry).
     pub fn now(&self) -> SystemTime {
         self.core.store.clock().now().to_time()
@@ -169,11 +169,11 @@ impl Db {
     }
 
     /// Reads every block of the data file and walks every table, and reports all damage instead of stopping at the
-    /// first. Commits may continue meanwhile: old versions of the pages that they change are kept for the verification,
+    /// first. Commits may continue at the same time: old versions of the pages that they change are kept for the verification,
     /// without a limit. Takes one bit of memory for each page, in addition to the cache.
     ///
     /// # Errors
-    /// Only an error that prevents the verification from continuing at all; damage is in the report.
+    /// Only an error that prevents the verification from continuing; damage is in the report.
     pub async fn verify(&self) -> Result<Verification> {
         self.owner.check_open()?;
         let db = self.clone();
@@ -182,7 +182,7 @@ impl Db {
 
     /// Copies a snapshot of the database into a new database in `folder`, while this one stays in use. The copy is
     /// written table by table in key order, so it is compact; it shows the moment of the call. Takes 16 MiB of memory
-    /// beside the cache. Old versions of the pages that change meanwhile are kept for it, without a limit. When it is
+    /// in addition to the cache. Old versions of the pages that change in that time are kept for it, without a limit. When it is
     /// interrupted at any moment, `folder` holds the complete copy, or nothing that `open` would take for a database.
     ///
     /// # Errors

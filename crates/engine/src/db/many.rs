@@ -4,7 +4,7 @@
 //! and submitted together, so that the device is busy while the next part is looked up. Earlier parts are finished
 //! while the reads of later ones are still at the device.
 //!
-//! Kept true by: a part never waits for permits, as others are held meanwhile (rule 1 of `pins`). Keys that get no
+//! Kept true by: a part never waits for permits, as it holds others (rule 1 of `pins`). Keys that get no
 //! permits are left to the end, when nothing is held, and are loaded together, with the guarantees that `pins` gives to
 //! operations that have to wait for permits.
 

@@ -1,5 +1,5 @@
-//! Writes a table that holds entries anew: with a run of entries merged into them, or without a range of them. A short
-//! run is an ordinary commit instead, and so is the removal of few entries (`read_modify_write`).
+//! Rewrites a table that holds entries: with a run of entries merged into them, or without a range of them. A short run
+//! is an ordinary commit instead, and so is the removal of few entries (`read_modify_write`).
 //!
 //! Right because the entries of the table are read when the load (`bulk`) is the only commit that can change them: the
 //! ranges begin when their first entry is asked for.
@@ -49,8 +49,8 @@ pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(loaded)
 }
 
-/// Writes a table anew from its entries and those of a run, and leaves the content before to be freed. Returns the number
-/// of entries in the run. `expires` as for [`load`].
+/// Rewrites a table from its entries and a run's, and leaves the content before to be freed. Returns the number of
+/// entries in the run. `expires` as for [`load`].
 pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     table: &Table,
     run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
@@ -62,7 +62,7 @@ pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     Ok(loaded.get())
 }
 
-/// Removes a range of entries by writing the table anew without them. Returns their number. Blocks.
+/// Removes a range of entries by rewriting the table without them. Returns their number. Blocks.
 ///
 /// # Errors
 /// As [`Table::delete_range`].
@@ -141,7 +141,7 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Part<T> {
     }
 }
 
-/// The entries of a table and of a run in one order. Where both have a key, that of the run counts.
+/// The entries of a table and of a run in one order. Where both have a key, the run's counts.
 fn merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     of_table: impl Iterator<Item = Result<LoadEntry<Vec<u8>, Vec<u8>>>>,
     run: impl Iterator<Item = Result<LoadEntry<K, V>>>,

@@ -154,7 +154,7 @@ fn refuse_occupied(folder: &Folder) -> Result<()> {
     match entries.iter().find(|entry| !is_ours(entry.name(), entry.kind())) {
         None => Ok(()),
         Some(entry) => {
-            let what = format!("there is «{}» in it, and no database: create one in a folder of its own", entry.name());
+            let what = format!("there is «{}» in it, and no database: create one in a separate folder", entry.name());
             Err(at(Error::new(ErrorKind::InvalidCall, what)))
         }
     }

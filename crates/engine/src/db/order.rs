@@ -47,7 +47,7 @@ pub struct Compaction {
     /// Number of pages that were moved next to their neighbours in key order.
     pub pages_moved: u64,
     /// Number of pages that were moved out of the way first, where too few free blocks followed each other. They need
-    /// not be among the pages looked at, and may be moved beside their neighbours later.
+    /// not be among the pages looked at, and may be moved next to their neighbours later.
     pub pages_evacuated: u64,
     /// Number of pages that should have been moved and stayed, because no free blocks follow each other within the
     /// file's bound.
@@ -56,7 +56,7 @@ pub struct Compaction {
     pub fragments_before: u64,
     /// Number of fragments in which the examined pages lie afterwards.
     pub fragments_after: u64,
-    /// Number of leaves, and of pages of values beside them, that were freed because their content was merged into others.
+    /// Number of leaves, and of their pages of values, that were freed because their content was merged into others.
     pub leaves_merged: u64,
     /// Number of such pages that should have been merged and stayed, because the disk is full and no blocks were free for it.
     /// Merging ended with them, and the rest of the compaction went on.

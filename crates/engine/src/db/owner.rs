@@ -62,7 +62,7 @@ pub(super) struct Owner {
     /// The access of the database to all of its files.
     access: Arc<DiskAccess>,
     closing: Closing,
-    /// The process that opened the database. A forked child inherits handles, but neither threads nor locks of its own.
+    /// The process that opened the database. A forked child inherits handles, but neither threads nor locks.
     process: Process,
     log: Arc<Log>,
     /// Whether the handle that was dropped last belongs to a thread, which may wait until the database is closed.
@@ -72,7 +72,7 @@ pub(super) struct Owner {
 }
 
 /// The reference to the owner that each handle has. When the last is dropped, the database is closed: by the dropping
-/// thread, if it may wait, or by a thread of its own.
+/// thread, if it may wait, or by a dedicated thread.
 #[derive(Clone)]
 pub(super) struct OwnerHandle {
     owner: Arc<Owner>,
@@ -118,7 +118,7 @@ pub(super) struct OpenLocks {
 }
 
 impl OpenLocks {
-    /// Registers in this process that the files are open, beside the file locks.
+    /// Registers in this process that the files are open, in addition to the file locks.
     pub(super) fn new(locks: Locks) -> Self {
         Self { opening: Opening::register(locks.id()), _locks: locks }
     }
@@ -366,7 +366,7 @@ impl Owner {
         &self.expiry
     }
 
-    /// Returns the part that packs compressed pages anew.
+    /// Returns the part that repacks compressed pages.
     pub(super) fn repacker(&self) -> &Repacker {
         &self.repacker
     }

@@ -7,7 +7,7 @@
 //!
 //! Kept true by:
 //! 1. An operation has one [`PinBudget`], which releases its pins before it waits for permits. So no operation waits
-//!    for permits while it holds some, and each that has them goes on.
+//!    for permits while it holds some, and each that has them continues.
 //! 2. The budget itself counts rounds that ask for no page that is new to the operation: its pages had been evicted
 //!    again. After [`IDLE_ROUNDS_BEFORE_RESERVE`] of them the operation takes the reserve: permits that one operation
 //!    at a time has to itself. With them it keeps its pages from round to round, the oldest leaving when there is no

@@ -14,7 +14,7 @@ use crate::wal::LogStats;
 
 /// The limits of the buckets of times are powers of two of nanoseconds, less one: from a microsecond to a minute …
 const TIME_BITS: std::ops::RangeInclusive<u32> = 10..=36;
-/// … and those of counts are powers of two, less one.
+/// … and the limits of counts are powers of two, less one.
 const COUNT_BITS: std::ops::RangeInclusive<u32> = 1..=12;
 
 impl Stats {

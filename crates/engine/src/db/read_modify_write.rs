@@ -62,10 +62,10 @@ pub(super) async fn pop_first(table: &Table) -> Result<Option<Entry>> {
     }
 }
 
-/// Memory for each key that a transaction removes, beside the bytes of the key.
+/// Memory for each key that a transaction removes, in addition to the bytes of the key.
 const REMOVED_KEY_BYTES: usize = 100;
 
-/// Removes all entries in a range, and returns their number. The table is written anew without them where their keys
+/// Removes all entries in a range, and returns their number. The table is rewritten without them where their keys
 /// take more memory than the read set of a transaction may.
 ///
 /// # Errors

@@ -1,13 +1,13 @@
-//! Opens a database for reading only: beside a process that writes to it, on media that cannot be written, or a backup.
+//! Opens a database for reading only: while another process writes to it, on media that cannot be written, or a backup.
 //!
 //! Nothing is written to the folder. The database is opened as ever, over files that are only read: what opening writes,
-//! and the pages that the log changes, stay in the memory of this process (`nofault_io::overlay`). Beside a writer the
+//! and the pages that the log changes, stay in the memory of this process (`nofault_io::overlay`). While a process writes, the
 //! reader registers first ([`Registration`]), and every read of the data file is followed by a look at what the writer
 //! says (`watched_directory`). Where a writer would not know of the reader, it is kept out by a lock on the data file.
 //!
 //! Kept true by:
 //! 1. What was opened counts only if the log has stayed as it was until all of it was replayed.
-//! 2. An error that a change beside this reader explains is no damage: the database is opened again.
+//! 2. An error explained by a concurrent change is no damage: the database is opened again.
 //! 3. A handle never changes what it shows: [`Db::refresh`] replaces it.
 
 mod watched_directory;
@@ -32,16 +32,16 @@ use crate::recovery::names::{DATA, LOG, READERS};
 use crate::recovery::{self, Purpose};
 use crate::settings::{CompactionMode, Settings};
 
-/// Attempts to open a database whose writer changes the log meanwhile.
+/// Attempts to open a database while its writer keeps changing the log.
 const ATTEMPTS: u32 = 20;
-/// Attempts to open one that seems to be damaged, although the writer has done nothing meanwhile.
+/// Attempts to open one that seems to be damaged, although the writer has done nothing in that time.
 const ATTEMPTS_UNCHANGED: u32 = 3;
 /// Pause before the next attempt where a lock was in the way: a writer that begins has not left its record yet.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The pages that the log changes may take this share of the cache, as a divisor, beside those in the pool.
+/// The pages that the log changes may take this share of the cache, as a divisor, in addition to the pages in the pool.
 const CHANGES_SHARE: usize = 4;
 
-/// The place from which a database that is only read is opened, also anew.
+/// The place from which a database that is only read is opened, also again.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
@@ -65,7 +65,7 @@ impl View {
 }
 
 impl Db {
-    /// Opens the database in `folder` for reading only, and writes nothing at all. Any number of processes can, also while
+    /// Opens the database in `folder` for reading only, and writes nothing. Any number of processes can, also while
     /// one has it open for writing, also on a read-only mount, of a backup or a snapshot of the file system. The handle
     /// shows everything that was committed durably before the call; it shows the same state until [`Db::refresh`]. All
     /// reads work as ever, and calls that would change something fail with `ReadOnly`.
@@ -75,8 +75,8 @@ impl Db {
     /// the reader relies on the writer, which keeps them for [`Settings::readers_wait_max`] after a newer checkpoint: a
     /// read that comes later and finds its page not in memory fails with `SnapshotTooOld`, and never gives wrong data.
     ///
-    /// Beside a writer this needs the file `readers.nofault`, which a process that opens the database for writing makes.
-    /// Without it (in a backup, or where earlier versions wrote) processes that write are kept out meanwhile, and where one is
+    /// While another process writes, this needs the file `readers.nofault`, which a process that opens the database for writing makes.
+    /// Without it (in a backup, or where earlier versions wrote) processes that write are kept out until this handle ends, and where one is
     /// at work, opening for reading is refused. The processes must run on one machine, and see the folder through one file
     /// system: bind mounts are such, layers over it and network file systems are not.
     ///
@@ -117,10 +117,10 @@ impl Db {
     }
 
     /// Moves this handle of a database that is only read ([`Db::open_read_only`]) to the newest state, with everything that
-    /// was committed durably before the call, or to another database that has been put in its place. Returns whether there
+    /// was committed durably before the call, or to another database that has replaced it. Returns whether there
     /// was anything new. Tables, snapshots and ranges from before
     /// go on to show the older state, and keep its memory and its hold on the writer until they are dropped: open tables
-    /// anew. Reads the log since the last checkpoint in any case. When there is something new the memory for pages begins
+    /// again. Reads the log since the last checkpoint in any case. When there is something new the memory for pages begins
     /// empty, and until the newer state is open both take memory. On another handle this does nothing, as it always shows
     /// the newest state.
     ///
@@ -132,7 +132,7 @@ impl Db {
         let (commit, sequence) = (self.core.store.visible(), self.owner.checkpoint_sequence());
         let file = view.attempt.file;
         let refreshed = thread::run("nofault-open", move || {
-            // After an error the answer is that of opening it.
+            // After an error the answer is the error of opening it.
             let is_newest = view.attempt.is_newest(&view.source, commit, sequence).unwrap_or(false);
             if is_newest { Ok(None) } else { open(&view.source).map(Some) }
         });
@@ -211,7 +211,7 @@ impl Attempt {
             folder.reader_locks(DATA, READERS).map_err(|error| Error::from_io("register as a reader", error))?;
         let file = locks.id();
         let registration = match Registration::begin(locks, || recovery::in_force(&*below)) {
-            // Locks of ranges are not supported; those of the whole file may be.
+            // Locks of ranges are not supported; locks of the whole file may be.
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             begun => begun.map_err(at)?.map(Arc::new),
         };

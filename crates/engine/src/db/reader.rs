@@ -1,7 +1,7 @@
 //! Looks up one key: its newest visible value, or its value in a snapshot.
 //!
 //! A lookup that finds its pages in memory is a function call ([`Call::Done`]); only one that misses a page makes a future.
-//! It then goes on where it missed the page, as long as no other commit has become visible.
+//! It then continues where it missed the page, as long as no other commit has become visible.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl<S: Store> Reader<S> {
     }
 
     /// Shows the newest visible value of a key to `look`, without a copy unless the value is long. `get` does not use
-    /// this: it reads a long value into memory of its own in either case, and returns that memory without another copy.
+    /// this: it reads a long value into new memory in either case, and returns that memory without another copy.
     #[inline]
     pub(crate) fn get_with<R>(
         &self,
@@ -199,7 +199,7 @@ impl<S: Store> Reader<S> {
         }
     }
 
-    /// Calls `look` with the newest visible value of a key, and leaves `None` in its place. Returns `None`, without the
+    /// Calls `look` with the newest visible value of a key, and leaves `None` in `look`. Returns `None`, without the
     /// call, when the value is long and has yet to be read.
     fn show<R>(
         &self,

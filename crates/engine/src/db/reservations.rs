@@ -17,8 +17,8 @@ const LARGE_EXTRA_PAGES: u64 = 64;
 /// first are free after the second.
 const CHECKPOINTS: usize = 2;
 
-/// Blocks that are to be free for further work, beside those that were asked for, when packing pages anew ends: so the next
-/// commits do not pack pages again, one after the other.
+/// Blocks that are to be free for further work, in addition to the requested ones, when repacking ends: so the next commits
+/// do not repack pages again, one after the other.
 pub(super) const FREED_AT_ONCE: u64 = 64;
 
 /// The ways to free blocks of the data file. They block.
@@ -107,7 +107,7 @@ impl<S: Store, L: CommitLog> BlockReservations<S, L> {
     }
 
     /// Reserves blocks for so many pages. Where too few are free, the file grows or a checkpoint frees some first. Work that
-    /// may use the reserve has compressed pages packed anew before it is refused.
+    /// may use the reserve has compressed pages repacked before it is refused.
     ///
     /// # Errors
     /// `NoSpace` when the disk is full and none of this helps; the error of a checkpoint.

@@ -155,7 +155,7 @@ impl<S: Store> Scan<S> {
         self.leaves_max = leaves;
     }
 
-    /// Leaves the values out: those of all entries are empty, and no page of values is read. For a scan that has not
+    /// Leaves the values out: all values are empty, and no page of values is read. For a scan that has not
     /// begun.
     pub(crate) fn set_keys_only(&mut self) {
         self.chunk.keys_only = true;
@@ -507,8 +507,8 @@ fn name_values<S: Store>(
     }
 }
 
-/// Queues reads of pages that the scan will need, for the scan alone where the store does that, but for those of `shared`. Not for a scan of
-/// changes, which looks at pages of the store only.
+/// Queues reads of pages that the scan will need, for the scan alone where the store does that, except for the pages in `shared`. Not for a
+/// scan of changes, which looks at pages of the store only.
 fn request_ahead<S: Store>(
     (loader, range_scan, read_ahead): (&Loader<S>, &mut Option<S::RangeScan>, &mut ReadAhead),
     (mut pages, shared): (Vec<PageId>, Vec<PageId>),

@@ -2,7 +2,7 @@
 //!
 //! Deletes merge leaves only when they are nearly empty, and random inserts leave leaves about two thirds full. Here
 //! runs of sixteen neighbouring leaves are merged where that frees one of them ([`Tree::merge_leaves`]), each run by
-//! a commit of its own, so other commits wait for one run at most. The last leaf that stays of a run is the first one of
+//! a separate commit, so other commits wait for one run at most. The last leaf that stays of a run is the first one of
 //! the next run, so only the last leaf below a parent is left with more room than others.
 //!
 //! Whether that is worth while for a table is estimated from some leaves chosen at random, and only when enough of its
@@ -28,14 +28,14 @@ const LEAVES_AT_ONCE_MIN: usize = 2;
 const VALUES_AT_ONCE: usize = 32;
 /// The same where more are too many to be in memory at once.
 const VALUES_AT_ONCE_MIN: usize = 2;
-/// Pages beside the leaves that merging a run may change: their parent, and a node on each level above it, because a node
-/// that merges with its neighbour is freed or frees that. More than enough beside pages of values: their leaf, and those that
-/// other leaves refer to as well.
+/// Other pages that merging a run may change: the leaves' parent, and a node on each level above it, because a node that
+/// merges with its neighbour frees one of the two. More than enough next to pages of values: their leaf, and pages that other
+/// leaves reference as well.
 const OTHER_PAGES: usize = 16;
 /// Number of leaves from which the use of a table's leaves is estimated.
 const SAMPLE_LEAVES: u64 = 32;
 
-/// A place in a table at which merging goes on: the default is its beginning.
+/// A place in a table from which merging continues: the default is its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MergePlace {
     /// The key at which the next leaves begin.
@@ -51,7 +51,7 @@ pub(super) struct MergePlace {
 pub(super) struct MergeStep {
     /// Number of pages freed.
     pub(super) freed: u64,
-    /// Number of sparse pages that stayed, because no blocks were free to write them anew. The step ended with them.
+    /// Number of sparse pages that stayed, because no blocks were free to rewrite them. The step ended with them.
     pub(super) without_free_blocks: u64,
     /// Where the next step begins; `None` at the end of the table.
     pub(super) next: Option<MergePlace>,
@@ -127,8 +127,8 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
                     continue;
                 }
                 Ok(None) => kept = None,
-                // Another commit may have merged or split these leaves meanwhile, the kept one too. A damaged one stays as
-                // it is.
+                // Another commit may have merged or split these leaves since, the kept one too. A damaged one stays as it
+                // is.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     kept = None;
                     if first.is_some() {
@@ -236,7 +236,7 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         self.reader.loader.attempt(look).await.map_err(|error| self.explain(tree, error))
     }
 
-    /// Damage in a table that was dropped meanwhile is no damage.
+    /// Damage in a table that was dropped since is no damage.
     fn explain(&self, tree: Tree, error: Error) -> Error {
         self.reader.tables.explain(tree, NEWEST, error)
     }

@@ -77,11 +77,11 @@ pub struct Stats {
     pub dropped_pages_unreadable: u64,
     /// Passes that make the data file shorter.
     pub compaction: CompactionStats,
-    /// Passes that pack compressed pages anew: see [`PackingStats`].
+    /// Passes that repack compressed pages: see [`PackingStats`].
     pub packing: PackingStats,
     /// Tables that were put in order by the database itself: see [`OrderStats`].
     pub ordering: OrderStats,
-    /// Number of leaves, and of pages of values beside them, freed because their content was merged into others, since the
+    /// Number of leaves, and of their pages of values, freed because their content was merged into others, since the
     /// database was opened.
     pub leaves_merged: u64,
     /// Number of entries that had expired and were removed, since the database was opened.

@@ -1,6 +1,6 @@
 //! Databases with a data file in stripes over several folders, one for each device.
 //!
-//! A small text file beside the database lists the folders. It is written before the folders hold anything: opening
+//! A small text file next to the database lists the folders. It is written before the folders hold anything: opening
 //! needs only the one folder, and a device that moved needs only an edit of the list. A page in the wrong place is
 //! found by its checksum, as always.
 

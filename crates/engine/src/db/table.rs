@@ -126,13 +126,13 @@ impl Table {
 
     /// Sets the value of a key until `expiry`: from then on the key is absent for every read that begins, by the clock of
     /// [`Settings::clock`](crate::settings::Settings::clock), and some time later the database removes it. Durable when it
-    /// returns. A snapshot or transaction that began before goes on to see it.
+    /// returns. A snapshot or transaction that began before continues to see it.
     ///
     /// The time is kept in milliseconds, rounded up. A `put` of the same key, also one of the same value, makes the entry
     /// last; [`Table::update`] leaves the time as it is. The key may have 16 bytes fewer than others.
     ///
     /// The first call in the life of a database costs a checkpoint: from then on builds that do not know entries that expire
-    /// refuse the database. Each call writes a row of some 40 bytes and the key to an index beside the table, by which the
+    /// refuse the database. Each call writes a row of some 40 bytes and the key to an index next to the table, by which the
     /// entry is found when it has expired: at the latest when an eighth of the time for which it was put has passed once
     /// more. With [`CompactionMode::Manual`](crate::settings::CompactionMode::Manual) [`Db::remove_expired`] removes it.
     ///
@@ -241,7 +241,7 @@ impl Table {
     /// Estimates the number of entries in `range` from a sample of its pages: at most 128 of each level of the tree, which
     /// are read side by side where they are not in memory. Exact where the range lies in no more leaves than that.
     /// Otherwise it is right within some 4 % as a rule (the standard deviation), in whatever order the entries were written
-    /// and removed, and within a quarter practically always. Where leaves beside each other hold very different numbers of
+    /// and removed, and within a quarter practically always. Where neighbouring leaves hold very different numbers of
     /// entries, in no order, the standard deviation is an eighth of theirs for each level that is sampled. Entries count
     /// that have expired and were not removed yet. [`Table::len`] counts.
     ///
@@ -306,10 +306,10 @@ impl Table {
     }
 
     /// Removes all entries in `range`, in one commit, and returns their number. Durable when it returns. Reads the leaves
-    /// of the range, and no values outside of them. Keeps the keys in memory meanwhile, some 100 bytes each beside their
-    /// length, up to an eighth of the cache. Where there are more, the table is written anew without them: other commits
-    /// wait until all other entries are written, as for [`Table::bulk_load`] into a table with entries. There are none when
-    /// the range is the whole table, so that is fast.
+    /// of the range, and no values outside of them. Keeps the keys in memory until it ends, some 100 bytes each in
+    /// addition to their length, up to an eighth of the cache. Where there are more, the table is rewritten without
+    /// them: other commits wait until all other entries are written, as for [`Table::bulk_load`] into a table with
+    /// entries. There are none when the range is the whole table, so that is fast.
     ///
     /// # Errors
     /// As [`Db::transact`].
@@ -332,17 +332,17 @@ impl Table {
 
     /// Loads entries in ascending order of their keys, without going through the log: nodes are written full and side by side.
     /// An entry of the table with the same key is replaced. All of the load is one commit: durable, and then visible, when it
-    /// returns the number of entries loaded. Other commits wait meanwhile.
+    /// returns the number of entries loaded. Other commits wait until then.
     ///
-    /// A table that holds entries is written anew, in the order of keys, from its entries and those of the load: this takes
-    /// as long as reading and writing the whole table, and the disk space of both contents until the old one has been freed, which a
+    /// A table that holds entries is rewritten, in the order of keys, from its entries and the load's: this takes as long as reading
+    /// and writing the whole table, and the disk space of both contents until the old one has been freed, which a
     /// thread of the database does afterwards. A load of at most 4,096 entries, and of 4 MiB or a 128th of the cache, is an
     /// ordinary commit instead. To add little to a large table, write batches.
     ///
     /// The entries are taken one by one, so an iterator that counts them shows how far the load is.
     ///
     /// An entry is a pair of key and value, or a triple with the time at which it expires, if it does: see [`BulkEntry`]. It
-    /// is invisible from that time on, as after [`Table::put_with_expiry`]. What removes expired entries finds those of a load by
+    /// is invisible from that time on, as after [`Table::put_with_expiry`]. What removes expired entries finds a load's by
     /// looking at the keys of the table once more, a few at a time.
     ///
     /// ```
@@ -372,7 +372,7 @@ impl Table {
     /// # }
     /// ```
     ///
-    /// The work is done on a thread of its own; dropping the future lets it finish. `entries` may read this database. A write to it from
+    /// The work is done on a dedicated thread; dropping the future lets it finish. `entries` may read this database. A write to it from
     /// inside `entries` would wait for the load, and is refused with `InvalidCall`; one that `entries` leaves to another thread or
     /// task, and waits for, is not recognised, and waits for ever.
     ///

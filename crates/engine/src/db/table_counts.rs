@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::btree::Tree;
 
-/// Most tables that are counted; beyond that all counts begin anew.
+/// Most tables that are counted; beyond that all counts start again.
 const TABLES_MAX: usize = 4096;
 
 /// A count for each table.

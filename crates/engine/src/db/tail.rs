@@ -29,8 +29,8 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Bytes of a [`Position`].
 const POSITION_BYTES: usize = 56;
 
-/// A place in the history of one database: behind a commit. A tail goes on there, also after the database was closed and opened
-/// again, as long as the log has what follows.
+/// A place in the history of one database: behind a commit. A tail continues there, also after the database was closed and
+/// opened again, as long as the log has the commits that follow.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();
@@ -163,8 +163,7 @@ impl TailEvent {
 /// }
 /// assert_eq!(copy.table("stock").await?.get("apples").await?, Some(b"12".to_vec()));
 ///
-/// // Later, maybe after a restart, it goes on from there.
-/// let position = tail.reached();
+/// // Later, maybe after a restart, it continues from there. let position = tail.reached();
 /// drop(tail);
 /// stock.put("pears", "3").await?;
 /// let mut tail = db.tail(&position).await?;
@@ -254,7 +253,7 @@ impl Db {
         Ok((snapshot, Tail::new(self, hold, position)?))
     }
 
-    /// Goes on to follow the commits behind a position of this database.
+    /// Continues to follow the commits behind a position of this database.
     ///
     /// # Errors
     /// `TailTooOld` when the log does not have all commits behind it any more, or the position is one of another database, or of a
@@ -297,9 +296,9 @@ impl Tail {
         self.position
     }
 
-    /// Allows the log to be used again before a position that this tail has had: no tail will go on from an earlier one. What was
-    /// not released is kept, also after a crash, if a tail goes on there soon after the database was opened. Closing the database
-    /// shortens the log, and keeps only its end for a tail to go on there: the segment of the last commits, and the one before.
+    /// Allows the log to be used again before a position that this tail has had: no tail will continue from an earlier one. The
+    /// rest is kept, also after a crash, if a tail continues there soon after the database was opened. Closing the database
+    /// shortens the log, and keeps only its end for a tail to continue from: the segment of the last commits, and the one before.
     pub fn release(&self, position: &Position) {
         let is_here = self.db.owner.check_process().is_ok();
         if is_here && position.file_id == self.position.file_id && position.commit <= self.position.commit {
@@ -317,7 +316,7 @@ impl Tail {
     ///
     /// # Errors
     /// `TailTooOld` when the log is not there any more: begin with a snapshot. `Poisoned` after a failure of the log, when all durable
-    /// commits were returned. `Closed` after [`Db::close`]: a position goes on after the next opening. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
+    /// commits were returned. `Closed` after [`Db::close`]: a position is valid again after the next opening. `Corrupt` or `Io` when the log cannot be read; the next call tries again.
     pub async fn next(&mut self) -> Result<TailEvent> {
         self.db.owner.check_process()?;
         loop {

@@ -332,7 +332,7 @@ proptest! {
         follows_the_model(Hardship { mode: Mode::Blocking, ..hardship }, steps, new_pool);
     }
 
-    /// Futures are dropped after any number of polls: each commit is there completely or not at all.
+    /// Futures are dropped after any number of polls: each commit is there completely or missing.
     #[test]
     fn a_dropped_future_leaves_a_whole_commit_or_none(
         seed in any::<u64>(), patience in prop::collection::vec(0usize..12, 1..40), long in any::<bool>(),

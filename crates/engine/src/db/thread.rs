@@ -1,4 +1,4 @@
-//! Runs work that blocks: in a task on a thread of its own, where it finishes even when its future is dropped; in a
+//! Runs work that blocks: in a task on a dedicated thread, where it finishes even when its future is dropped; in a
 //! blocking call on the calling thread.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -58,7 +58,7 @@ impl Sets {
     }
 }
 
-/// Identifies a savepoint among those of all transactions of the process.
+/// Identifies a savepoint among the savepoints of all transactions of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SavepointId(u64);
 
@@ -431,7 +431,7 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
                 return Ok(Next::Base);
             }
             if is_both {
-                // The transaction has a value of its own for this key, or has removed it.
+                // The transaction has written this key, or has removed it.
                 self.base.show();
                 self.is_noted = false;
             }

@@ -15,7 +15,7 @@ use crate::pages::Durability;
 use crate::wal::Log;
 
 /// A serializable transaction: it reads a snapshot of its beginning and its own writes, and commits only if nothing
-/// that it read was changed meanwhile. A table created later is empty for it. Dropping it undoes everything.
+/// that it read was changed since. A table created later is empty for it. Dropping it undoes everything.
 ///
 /// Entries that expire are seen as of the moment at which the transaction began. That an entry expires, or is removed
 /// afterwards, is no change that it could conflict with.
@@ -77,7 +77,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `TransactionTooLarge` when the keys and ranges that the transaction has read, with some 64 bytes each, would
-    /// take more memory than an eighth of `cache_bytes`: the transaction goes on without this read. `InvalidCall` when
+    /// take more memory than an eighth of `cache_bytes`: the transaction continues without this read. `InvalidCall` when
     /// the transaction was committed, which can happen to a handle that is kept beyond the end of `transact`. Otherwise
     /// as [`Snapshot::get`](super::Snapshot::get).
     pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
@@ -170,7 +170,8 @@ impl Transaction {
 
     /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
     /// remembered as one range, and ranges that touch as one. The scan shows the transaction's own writes as they are
-    /// when it reaches their keys: those that are made meanwhile behind its position are not seen, those before it are.
+    /// when it reaches their keys: writes made during the scan are seen if they are ahead of its position, and not if
+    /// they are behind it.
     ///
     /// # Errors
     /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].
@@ -191,8 +192,8 @@ impl Transaction {
         Ok(TransactionRange { scan, _db: self.db.clone() })
     }
 
-    /// Notes this moment, so that the writes after it can be undone while those before it stay. From the first savepoint
-    /// on the transaction keeps each write that another replaces, in memory of its own.
+    /// Notes this moment, so that the writes after it can be undone while the writes before it stay. From the first
+    /// savepoint on the transaction keeps each write that another replaces, in extra memory.
     ///
     /// # Errors
     /// `InvalidCall` when the transaction was committed.

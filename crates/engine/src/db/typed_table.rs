@@ -85,7 +85,7 @@ impl Db {
 /// assert_eq!(stock.last().await?.map(|(_, amount)| amount), Some(5));
 /// assert_eq!((stock.first().await?, stock.len().await?), (Some((("apples".to_string(), 7), 12)), 4));
 ///
-/// // Beside other tables, typed or not, in a transaction, a snapshot and a batch.
+/// // Together with other tables, typed or not, in a transaction, a snapshot and a batch.
 /// let before = db.snapshot();
 /// db.transact(Durability::Sync, async |change| {
 ///     let stock = stock.in_transaction(&change);

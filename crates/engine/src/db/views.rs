@@ -247,7 +247,7 @@ impl Range {
         self
     }
 
-    /// Begins behind `key`, which need not exist: a scan that ended at `key` goes on there, in this or another snapshot.
+    /// Begins behind `key`, which need not exist: a scan that ended at `key` continues there, in this or another snapshot.
     /// Call it before the first `next`, and after [`Range::rev`]: a reversed scan begins below `key`.
     #[must_use]
     pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
@@ -271,7 +271,7 @@ impl Range {
         self.scan.next_batch(entries_max).await
     }
 
-    /// Leaves the values of a scan out that has not begun: those of all entries are empty.
+    /// Leaves the values of a scan out that has not begun: all values are empty.
     pub(super) fn keys_only(mut self) -> Self {
         self.scan.set_keys_only();
         self

@@ -103,7 +103,7 @@ impl<S: Store> Future for BatchedRead<'_, S> {
         let first = this.ticket.poll(context.waker());
         if first.is_ready() {
             // Reads that are still staged belong to other tasks, each of which submits its own. Only a failed ticket may
-            // leave reads of its own behind.
+            // leave its own reads behind.
             this.submitted |= matches!(first, Poll::Ready(Ok(())));
             return first;
         }
@@ -139,7 +139,7 @@ pub(super) async fn yield_sometimes() {
     }
 }
 
-/// Lets other tasks run: between two parts of a call that may be as long as the caller chooses. A blocking call goes on
+/// Lets other tasks run: between two parts of a call that may be as long as the caller chooses. A blocking call continues
 /// at once.
 pub(super) async fn yield_now() {
     let mut yielded = false;

@@ -99,7 +99,7 @@ pub enum WatchEvent {
         /// All changes of watched keys in it, each key once, by table and key.
         changes: Vec<Change>,
     },
-    /// Changes of the commits from `first` to `last` are not known: read the keys anew, in a snapshot taken from now on.
+    /// Changes of the commits from `first` to `last` are not known: read the keys again, in a snapshot taken from now on.
     /// The watcher was slower than the commits, or a table was filled by a bulk load.
     Lost {
         /// The first of these commits.
@@ -115,11 +115,11 @@ pub enum WatchEvent {
 /// is durable. [`Table::watch`] and [`Db::watch`] return when all commits up to `since` are visible, so a snapshot taken
 /// then, together with the commits of the watch behind [`Snapshot::commit`](super::Snapshot::commit), leaves nothing out.
 ///
-/// Commits that were not read yet wait in memory, beside the cache, up to [`Watch::bytes_max`]. When there are more,
+/// Commits that were not read yet wait in memory, outside the cache, up to [`Watch::bytes_max`]. When there are more,
 /// all that wait are given up and reported as [`WatchEvent::Lost`]. While anyone watches, each commit copies its
 /// changes once.
 ///
-/// After a failure of the log, and of anything else after which commits fail until the database is opened anew, a watch reports the
+/// After a failure of the log, and of anything else after which commits fail until the database is reopened, a watch reports the
 /// commits that are visible and ends with the error.
 ///
 /// ```
@@ -220,7 +220,7 @@ impl Watch {
     /// Waits for the next event. `None` once the watched table was dropped. Dropping the future loses no event.
     ///
     /// # Errors
-    /// `Poisoned`, once, after a failure of the log: no commits follow until the database is opened anew, and later calls
+    /// `Poisoned`, once, after a failure of the log: no commits follow until the database is reopened, and later calls
     /// return `None`. A commit that became visible in the moment of the failure may not have been reported: a snapshot
     /// shows it.
     pub async fn next(&mut self) -> Result<Option<WatchEvent>> {

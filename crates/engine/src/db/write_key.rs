@@ -1,4 +1,4 @@
-//! A key of a write set: with its first bytes beside it as a number, so that most comparisons look at nothing else.
+//! A key of a write set: with its first bytes as a number, so that most comparisons look at nothing else.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -13,8 +13,8 @@ use crate::transaction::Op;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct WriteSet {
     tables: BTreeMap<TableId, TableWrites>,
-    /// The rows that the index of expiry gets for these writes. Those of writes that were replaced stay: a row without its
-    /// entry does no harm.
+    /// The rows that the index of expiry gets for these writes. Rows of replaced writes stay: a row without its entry does
+    /// no harm.
     rows: BTreeMap<WriteKey, Option<NewValue>>,
     /// Length of the longest key of an entry that expires.
     expiring_key_bytes: usize,

@@ -1,22 +1,22 @@
 //! An entry of the catalog, the table of tables: the key is the table's name, the value its id (8 bytes) and root (6
 //! bytes), and one more byte for the compression of a table that is compressed, or that has properties, which follow:
 //! of each a tag (1 byte), the length of its bytes (2), and the bytes. Tag 1 is the name of the type of the table's keys,
-//! tag 2 that of its values. Properties with other tags are kept as they are.
+//! tag 2 the name of its values' type. Properties with other tags are kept as they are.
 //!
 //! A dropped table with pages still to be freed has such an entry, too. Its key is the byte 0xFF, with which no UTF-8
 //! text begins, and the table's id. The content that a table had before a bulk load into it waits in the same way: the
-//! root follows the id in the key, as the table may be dropped meanwhile, and property 3 of the value is the commit of
+//! root follows the id in the key, as the table may be dropped until then, and property 3 of the value is the commit of
 //! the load (8 bytes).
 //!
 //! The index of expiry (`db::expiry`) is a table under the key 0xFD, with which no UTF-8 text begins. A bulk load with entries
 //! that expire leaves a note that these have no rows in the index yet: its key is the byte 0xFC, with which no UTF-8 text begins,
-//! the table's id and the commit of the load (8 bytes each, big-endian), its value that of the table without properties.
+//! the table's id and the commit of the load (8 bytes each, big-endian), its value the table's without properties.
 //!
 //! The key 0xFB, with which no UTF-8 text begins, is never there. A record that removes it, followed by the id of a table and the
 //! number of the commit (8 bytes each, big-endian), says that the commit is a load into that table, past the log.
 //!
 //! A dictionary has an entry as well. Its key is the byte 0xFE, with which no UTF-8 text begins either, and its number
-//! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among those of the
+//! (2 bytes, big-endian); its value is the id of its table (8 bytes), the number of the dictionary among the dictionaries of the
 //! table (2), its ratio (2), four zero bytes, and the dictionary.
 
 use super::cell::{CHILD_BYTES, decode_child, encode_child};
@@ -46,12 +46,12 @@ pub(crate) fn replaced_to_be_freed(table: TableId, root: PageId) -> Vec<u8> {
     [to_be_freed(table), encode_child(root).to_vec()].concat()
 }
 
-/// Returns whether a catalog key is that of a tree which waits for its pages to be freed.
+/// Returns whether a catalog key belongs to a tree that waits for its pages to be freed.
 pub(crate) fn is_to_be_freed(key: &[u8]) -> bool {
     key.first() == Some(&TO_BE_FREED)
 }
 
-/// Returns whether a catalog key is that of the tree with this root, which waits for its pages to be freed.
+/// Returns whether a catalog key belongs to the tree with this root, which waits for its pages to be freed.
 pub(crate) fn is_note_of(key: &[u8], table: TableId, root: PageId) -> bool {
     key == to_be_freed(table) || key == replaced_to_be_freed(table, root)
 }
@@ -72,7 +72,7 @@ pub(crate) fn without_rows(table: TableId, by: CommitSeq) -> Vec<u8> {
     [&[WITHOUT_ROWS][..], &table.0.to_be_bytes(), &by.0.to_be_bytes()].concat()
 }
 
-/// Returns whether a catalog key is that of such a note.
+/// Returns whether a catalog key belongs to such a note.
 pub(crate) fn is_without_rows(key: &[u8]) -> bool {
     key.first() == Some(&WITHOUT_ROWS)
 }

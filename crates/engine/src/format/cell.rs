@@ -8,9 +8,9 @@
 //! | several pages of values | `u16` `0xA000 \| n`, and in `n` bytes: `u32` length, `u16` offset in the first page, 6 bytes id of each page |
 //! | any of these, of an entry that expires | `u16` `0xE000 \| 8`, `u64` the moment, and then as above |
 //!
-//! Offsets count from the beginning of a page's body. That of a value in several pages is zero if it shares none of them;
-//! then it begins behind the header of the first. The bytes are not trusted: [`Cell::decode`] returns no reference that
-//! contradicts itself.
+//! Offsets count from the beginning of a page's body. The offset of a value in several pages is zero if it shares none of
+//! them; then it begins behind the header of the first. The bytes are not trusted: [`Cell::decode`] returns no reference
+//! that contradicts itself.
 
 use super::{HEADER_BYTES, Moment, PageId};
 
@@ -38,7 +38,7 @@ const OVERFLOW_REF_BYTES: usize = 8 + CHILD_BYTES;
 /// Bytes of a reference to a packed value: page, offset, length.
 const PACKED_REF_BYTES: usize = CHILD_BYTES + 4;
 
-/// Longest value kept in the leaf at this page size; longer ones go to pages of their own.
+/// Longest value kept in the leaf at this page size; longer ones go to other pages.
 pub(crate) const fn inline_value_bytes_max(page_bytes: usize) -> usize {
     page_bytes / 4
 }

@@ -14,7 +14,7 @@ pub(crate) const ALGORITHM_CRC64_NVME: u32 = 1;
 /// Number of checksum bits that a page-table entry has room for.
 pub(crate) const TAG_BITS: u32 = 22;
 
-/// The checksum bits kept beside a block number: they name the version of the page that belongs there.
+/// The checksum bits kept with a block number: they name the version of the page that belongs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Tag(u32);
 

@@ -24,10 +24,10 @@
 //! | 40 | 12 | reserved for the nonce of an encryption; zero |
 //! | 52 | … | the page's body (the bytes after its header), compressed |
 //!
-//! A record is checked before it is decompressed. The directory needs no checksum of its own: a record belongs to its
-//! page only if the checksum says so, whatever led there. The [`Tag`] of the page is that of the record's checksum, so
-//! records of older versions, in a block that was written before or that was read instead of another, are found as
-//! those of whole pages are. The records say nothing of their place: they can be moved to other blocks.
+//! A record is checked before it is decompressed. The directory needs no checksum: a record belongs to its page only if
+//! the checksum says so, whatever led there. The [`Tag`] of the page comes from the record's checksum, so records of
+//! older versions, in a block that was written before or that was read instead of another, are found as older whole
+//! pages are. The records say nothing of their place: they can be moved to other blocks.
 
 use super::checksum::{Tag, placed_checksum};
 use super::fields::u64_at;
@@ -187,8 +187,8 @@ pub(crate) fn codec_of(page: PageId, block: &[u8]) -> Option<Compression> {
     Compression::from_byte(*block.get(at..at + RECORD_HEADER_BYTES)?.get(CODEC_AT)?)
 }
 
-/// Restores a page from `block`, which was read from `at`, into `into`: with a block of its own the bytes of the block,
-/// otherwise the bytes that were compressed, with a new header.
+/// Restores a page from `block`, which was read from `at`, into `into`: for a page alone in its block the bytes of the
+/// block, otherwise the bytes that were compressed, with a new header.
 ///
 /// # Errors
 /// `Corrupt` when the block does not hold the page in the version that belongs there; `into` has any bytes then.

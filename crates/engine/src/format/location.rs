@@ -27,7 +27,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Returns the location of a page that has a block of its own.
+    /// Returns the location of a page that is alone in its block.
     pub(crate) fn of_whole(block: BlockId, tag: Tag) -> Self {
         Self { block, tag, is_compressed: false }
     }

@@ -6,7 +6,7 @@
 //! All groups of one opening carry a number of that opening, so that none of them is ever written a second time by a
 //! later one.
 //!
-//! The header has a checksum of its own: its statements about other groups can be believed without reading the whole
+//! The header has a separate checksum: its statements about other groups can be believed without reading the whole
 //! group, also when the rest of it was torn.
 
 use super::CommitSeq;
@@ -45,7 +45,7 @@ pub(crate) struct GroupHeader {
     pub(crate) previous: u64,
     /// Number of segments for which the log file had space when this group was written.
     pub(crate) slots: u64,
-    /// The opening of the log that wrote the group: a number unlike that of any other opening. 0 in groups of versions
+    /// The opening of the log that wrote the group: a number unlike any other opening's. 0 in groups of versions
     /// without it.
     pub(crate) opening: u64,
     /// The time at which the group was built, in milliseconds since 1970; 0 in groups of versions without it.
@@ -116,7 +116,7 @@ fn header_checksum(file_id: u64, position: u64, block: &[u8]) -> u64 {
 }
 
 /// Returns whether a header that [`peek_group`] read at the beginning of `block` is intact. The header's own checksum
-/// decides; a group of a version that had none is summed as a whole, and counts as damaged when it is not all in
+/// decides; older versions had none, so their group is summed whole, and counts as damaged when it is not all in
 /// `block`.
 pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHeader, block: &[u8]) -> bool {
     let stored = Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64();
@@ -126,7 +126,7 @@ pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHea
     header.len_bytes() <= UNSUMMED_GROUP_BYTES_MAX && decode_group(file_id, segment_bytes, block).is_some()
 }
 
-/// Returns whether the header at the beginning of `block` has a checksum of its own, as all have since version 3.
+/// Returns whether the header at the beginning of `block` has a separate checksum, as all have since version 3.
 pub(crate) fn has_header_checksum(block: &[u8]) -> bool {
     block.len() >= GROUP_HEADER_BYTES && Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64() != 0
 }

@@ -183,7 +183,7 @@ pub(crate) struct Cells {
     bytes: Vec<u8>,
     /// The ends of the key and of the payload of each cell, in `bytes`.
     ends: Vec<(u32, u32)>,
-    /// Length of the shortest key; `key_bytes_max` is that of the longest.
+    /// Length of the shortest key; `key_bytes_max` is the longest key's length.
     key_bytes_min: usize,
     key_bytes_max: usize,
 }

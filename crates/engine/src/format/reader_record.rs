@@ -1,4 +1,4 @@
-//! The record that a writer leaves for readers in other processes: 64 bytes in a file of their own. It is not durable and
+//! The record that a writer leaves for readers in other processes: 64 bytes in a separate file. It is not durable and
 //! need not be: no reader outlives the machine.
 
 use nofault_io::disk::READER_RECORD_BYTES;
@@ -38,7 +38,7 @@ impl ReaderRecord {
         bytes
     }
 
-    /// Reads a record. `None` for other bytes: also for those of a record that is being replaced.
+    /// Reads a record. `None` for other bytes: also for a record that is being replaced.
     pub(crate) fn decode(bytes: &[u8; READER_RECORD_BYTES]) -> Option<Self> {
         let mut fields = Reader { bytes, at: 0 };
         let checksum = fields.u64();

@@ -162,7 +162,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// Recomputes the checksums of a superblock's page table, and updates that of its root in the superblock.
+    /// Recomputes the checksums of a superblock's page table, and updates its root's checksum in the superblock.
     fn seal(&mut self, superblock: &mut Superblock) {
         if let Some(level) = superblock.table_levels.checked_sub(1)
             && let Some(checksum) = self.node(NodeId { level, index: 0 }, superblock.table_root)

@@ -59,7 +59,7 @@ pub fn tree(bytes: &[u8]) {
     for direction in [Direction::Forward, Direction::Reverse] {
         let mut rest = Some(KeyRange { start: Vec::new(), end: None });
         let mut chunk = Chunk::default();
-        // A scan goes on in one direction with any fences: with keys this short it must end.
+        // A scan moves in one direction with any fences: with keys this short it must end.
         let mut steps = 0u32;
         while let Some(range) = rest.take() {
             rest = tree.scan(&bag, &range, direction, Portion { entries: 5, bytes: 200 }, 3, &mut chunk).ok().flatten();

@@ -35,7 +35,7 @@ pub(super) fn save(
     commit: CommitSeq,
     mut settle: impl FnMut(&mut Workspace<'_>) -> Attempt<()>,
 ) -> Attempt<RecordChanges> {
-    // A record must fit with its key into a leaf beside others.
+    // A record must fit with its key into a leaf together with others.
     let ids_max = (inline_value_bytes_max(work.page_bytes()) / CHILD_BYTES).clamp(4, 160);
     settle(work)?;
     let taken = work.free.close();

@@ -3,7 +3,7 @@
 //! | | `user_cow` | `os_cow` |
 //! |---|---|---|
 //! | a writer changes | copies in user memory | a private map: the system copies each page at the first store |
-//! | readers see | the newest durable commit: versions beside the map, else the map | the private map, under a lock: also commits that are not durable yet, as in MMAPv1 |
+//! | readers see | the newest durable commit: versions outside the map, else the map | the private map, under a lock: also commits that are not durable yet, as in MMAPv1 |
 //! | a durable commit reaches the file by | stores into the shared map, or `pwrite` | stores into a second, shared map |
 //! | memory that accumulates | versions, until no reader needs the older pages in the map | private pages, until the map drops them all |
 //!
@@ -12,7 +12,7 @@
 //!
 //! Kept true by:
 //! 1. A version goes into the file only when its commit is durable in the log, and every reader finds it or a newer one
-//!    beside the map: until it is there completely it stays among the versions.
+//!    outside the map: until it is there completely it stays among the versions.
 //! 2. A checkpoint at commit C: everything up to C is in the file and synced, then the meta page names the place in the
 //!    log. Records are replayed from there as byte runs, which makes torn pages whole (`record`); where pages move they
 //!    are whole anyway.
@@ -144,7 +144,7 @@ pub(super) struct Parts {
 }
 
 impl LoggedStore {
-    /// Opens a store. `state` and `commit` are those of the newest record, which the file already contains.
+    /// Opens a store. `state` and `commit` belong to the newest record, which the file already contains.
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
         let Parts { shape, data, shared, through_map, private, placed, private_bytes_max, log, meta } = parts;
         let view = View { shape, map: &shared, versions: None, placed: placed.as_ref() };
@@ -448,7 +448,7 @@ impl LoggedStore {
             let stored = if self.through_map {
                 self.data.note_written(page.len());
                 // SAFETY: readers and writers find these pages, or newer ones, among the versions (rule 1), and the
-                // private map has copies of its own of them (rule 3).
+                // private map has its own copies of them (rule 3).
                 unsafe { self.shared.write_at(at as usize, page) }
                     .map_err(|error| Error::from_io("store into the map", error))
             } else {

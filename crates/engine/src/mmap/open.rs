@@ -60,7 +60,7 @@ pub(super) fn create_files(folder: &Folder, path: &Path, settings: &Settings) ->
     for name in names.iter().filter(|name| *name == UNFINISHED || *name == LOG) {
         folder.remove(name).map_err(failed("remove the files of an unfinished creation"))?;
     }
-    // Tells the files of one store from those of all others.
+    // Tells the files of one store from other stores' files.
     let file_id = RandomState::new().build_hasher().finish();
     let segment_bytes = (settings.log_bytes / 16).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
     let kind = settings.protocol.kind();

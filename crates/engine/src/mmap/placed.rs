@@ -8,7 +8,7 @@
 //! Kept true by:
 //! 1. A block is written only while no durable checkpoint and no reader can reach it. A block of the checkpoint before
 //!    is *retired* when its page is written elsewhere, and free once the next checkpoint is durable. No reader has it
-//!    then: a version is placed only when every reader finds it, or a newer one, beside the map, until the table leads
+//!    then: a version is placed only when every reader finds it, or a newer one, outside the map, until the table leads
 //!    to it (`logged`).
 //! 2. Blocks never run out before pages do: a page has at most one block in the durable checkpoint, one in the
 //!    checkpoint that is being made and a newer one. The file is long enough for that, and the unused part takes no
@@ -211,7 +211,7 @@ impl PlacedPages {
         }
         let mut image = vec![0; self.shape.page_bytes];
         if let Some(at) = old {
-            // Not verified: the checksum that comes with the record is that of the right page.
+            // Not verified: the checksum that comes with the record belongs to the right page.
             data.read_at(&mut image, at.block.0 * self.shape.page_bytes as u64)?;
         }
         let block = accounts.take(1)?[0];
@@ -232,7 +232,7 @@ impl PlacedPages {
         Ok(())
     }
 
-    /// Writes the changed nodes of the table. No [`PlacedPages::write`] may run meanwhile; later writes belong to the
+    /// Writes the changed nodes of the table. No [`PlacedPages::write`] may run at the same time; later writes belong to the
     /// next snapshot.
     pub(super) fn snapshot(&self, data: &DataFile) -> Result<Snapshot> {
         let (page_bytes, pages) = (self.shape.page_bytes, self.shape.pages_max);
@@ -274,7 +274,7 @@ impl PlacedPages {
         lock(&self.accounts).free.extend(snapshot.retired);
     }
 
-    /// Checks that every block has exactly one use. No [`PlacedPages::write`] and no snapshot may run meanwhile.
+    /// Checks that every block has exactly one use. No [`PlacedPages::write`] and no snapshot may run at the same time.
     ///
     /// # Errors
     /// `Bug` for a block with two uses, or with none.

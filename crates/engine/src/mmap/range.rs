@@ -62,7 +62,7 @@ pub struct LeafScan<'a> {
     /// The entries of one leaf, and the next of them.
     chunk: Chunk,
     next: usize,
-    /// Values of the chunk that lie in pages of their own, by the index of their entry.
+    /// Values of the chunk that lie in other pages, by the index of their entry.
     long: BTreeMap<usize, Vec<u8>>,
     /// Most leaves to come for which the kernel is asked.
     ahead_max: usize,

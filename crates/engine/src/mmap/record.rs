@@ -8,7 +8,7 @@
 //!
 //! **Why byte runs make torn pages whole.** The file was durable as of the checkpoint before the first record. Each
 //! byte of a page in it is then from the checkpoint or from some later commit, wherever a power cut tore the page; all
-//! bytes that any commit changed since are in the log. After a replay of all records in order each byte is that of the
+//! bytes that any commit changed since are in the log. After a replay of all records in order each byte comes from the
 //! last commit that changed it.
 
 use super::meta::State;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::format::{CommitSeq, PageId};
 
-/// The commit number of a view that sees every version, including those of commits that are not durable yet.
+/// The commit number of a view that sees every version, including versions of commits that are not durable yet.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
 
 type All = HashMap<PageId, Vec<(CommitSeq, Arc<[u8]>)>>;

@@ -1,4 +1,4 @@
-//! The views of readers and the workspace of a writer: pages in the map, newer versions beside it, private copies on
+//! The views of readers and the workspace of a writer: pages in the map, newer versions outside it, private copies on
 //! top.
 //!
 //! Everything here runs under the map's guard: a page that cannot be read is all zeroes, and the whole operation is
@@ -98,7 +98,7 @@ impl<'a> View<'a> {
         };
         // SAFETY: the protocols ensure that a page in the map does not change while a reader may use it: `shadow`
         // writes only to pages that no reader and no meta page can reach; where pages stay in their places, a version
-        // is copied into the map only when every reader finds it, or a newer one, beside the map (see `logged`).
+        // is copied into the map only when every reader finds it, or a newer one, outside the map (see `logged`).
         let bytes =
             unsafe { self.map.slice(range) }.map_err(|error| Error::from_io(format_args!("page {id}"), error))?;
         if self.shape.checksums {

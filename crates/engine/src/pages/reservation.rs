@@ -10,7 +10,7 @@ pub(crate) enum ReservationKind {
     /// Work that frees blocks, or that finishes commits from the log: deletes, dropped tables, replay, and pages that are
     /// moved and take no more blocks afterwards. It may use the reserve, but for the blocks of `Packing`.
     Reserve,
-    /// Packing compressed pages anew into fewer blocks, so that the other work finds some. It may use the whole reserve.
+    /// Repacking compressed pages into fewer blocks, so that the other work finds some. It may use the whole reserve.
     Packing,
 }
 

@@ -372,7 +372,7 @@ impl Model {
                     // It begins again; how often says nothing more.
                     to(Reader::Ended { too_old: true });
                 } else if parts != [view; 2] {
-                    return Err(format!("reader {at} has the log {parts:?} for that of checkpoint {view}"));
+                    return Err(format!("reader {at} has the log {parts:?} for the one of checkpoint {view}"));
                 } else {
                     to(Reader::Reading { sequence, view, looked: true });
                 }
@@ -392,7 +392,7 @@ impl Model {
                 if !is_kept {
                     to(Reader::Ended { too_old: true });
                 } else if version != view {
-                    return Err(format!("reader {at} has a page of version {version} for that of {view}"));
+                    return Err(format!("reader {at} has a page of version {version} for the one of {view}"));
                 } else {
                     to(Reader::Reading { sequence, view, looked: self.fault != Fault::RecordBeforeRead });
                 }

@@ -79,7 +79,7 @@ pub(super) fn refuse_small_cache(settings: &Settings) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidCall, what))
 }
 
-/// Address space beside the cache in bytes: the stacks of the threads, the rings and the small allocations.
+/// Address space in addition to the cache in bytes: the stacks of the threads, the rings and the small allocations.
 const BESIDE_CACHE_BYTES: u64 = 32 << 20;
 
 /// Refuses to create or open a database that needs more address space than a limit of this process leaves: before anything is made,

@@ -3,7 +3,7 @@
 //!
 //! A creation works under temporary names that contain `nofault`, so that no file of another program has one. It gives
 //! the other files their names only after the temporary data file has its name durably, and the data file its name
-//! last. So without `data`, a `log` or a `stripes` beside a temporary data file is left by a creation or a backup that
+//! last. So without `data`, a `log` or a `stripes` next to a temporary data file is left by a creation or a backup that
 //! was cut short; without one it is a part of a database.
 
 use nofault_io::disk::Directory;
@@ -53,7 +53,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     [DATA, LOG, STRIPES, LOCK, READERS].contains(&name) || TEMPORARY.contains(&name)
 }
 
-/// Returns whether a file name is that of a part of a striped data file.
+/// Returns whether a file name belongs to a part of a striped data file.
 pub(crate) fn is_part(name: &str) -> bool {
     let number = name.strip_prefix("data-").and_then(|rest| rest.split_once('-'));
     number.is_some_and(|(id, number)| {
@@ -144,7 +144,7 @@ fn listed(names: &[String]) -> String {
     names.iter().map(|name| format!("«{name}»")).collect::<Vec<_>>().join(", ")
 }
 
-/// Removes the files of a creation or a backup that was cut short. When the power fails meanwhile, the remaining files
+/// Removes the files of a creation or a backup that was cut short. When the power fails before it ends, the remaining files
 /// are still recognised as unfinished. Blocks.
 ///
 /// # Errors

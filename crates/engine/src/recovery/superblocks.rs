@@ -53,7 +53,7 @@ pub(super) struct CurrentSuperblock {
 /// # Errors
 /// `Unsupported` when one of them is whole and of a version or with a feature that this code does not know, even if the
 /// other is sound. `Corrupt` when neither is whole, when they contradict each other, or when one of an earlier version
-/// stands beside a damaged one. The error of the read where reading failed.
+/// stands next to a damaged one. The error of the read where reading failed.
 pub(super) fn choose(
     slots: [Slot; 2],
     noted: impl FnOnce() -> Result<Option<Superblock>>,
@@ -158,12 +158,12 @@ impl CurrentSuperblock {
     /// Then it writes the other slot, which from there on can replace the first.
     ///
     /// Two superblocks of an earlier format version are replaced by two of the current version. A write that is cut
-    /// short would leave a damaged slot beside one of the earlier version, which [`choose`] refuses. Therefore:
+    /// short would leave a damaged slot next to one of the earlier version, which [`choose`] refuses. Therefore:
     /// 1. the new superblock is first written, durably, to a third place, the conversion slot;
     /// 2. then both slots are written;
     /// 3. at the end the conversion slot is erased.
     ///
-    /// An opening that finds the conversion slot written accepts the earlier superblock beside it and converts again.
+    /// An opening that finds the conversion slot written accepts the earlier superblock next to it and converts again.
     ///
     /// # Errors
     /// The error of the disk: then nothing may be written to this database.

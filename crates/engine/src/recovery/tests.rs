@@ -27,7 +27,7 @@ const KEYS: u64 = 90;
 fn settings() -> Settings {
     Settings {
         page_bytes: PAGE,
-        // 40 frames or so beside the log's buffers.
+        // 40 frames or so, and the log's buffers.
         cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 752,
         log_bytes: 64 << 10,
         background_threads: false,

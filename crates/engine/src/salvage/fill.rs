@@ -1,7 +1,7 @@
 //! Writes what can be read of each table into the new database.
 //!
 //! Entries that are sure go to the table of their name. A key range that no sure leaf holds is lost; entries that are unsure
-//! and lie in such a range go to a table beside it, or to the same one where the caller accepts them.
+//! and lie in such a range go to a second table, or to the same one where the caller accepts them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -61,7 +61,7 @@ pub(super) struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    /// Creates a table under a name, or under one like it if that is taken. `compression` is that of the old table.
+    /// Creates a table under a name, or under one like it if that is taken. `compression` is the old table's.
     pub(super) fn create(&mut self, id: TableId, name: &str, compression: Compression) -> Result<()> {
         self.create_with(id, name, compression, false)
     }
@@ -141,9 +141,8 @@ impl Filler<'_> {
         self.fill_unsure(id, &name, leaves, &aside, beside, reader, watch)
     }
 
-    /// Writes the entries that are unsure: those in lost ranges, and those of `aside`, leaves that are sure with values that
-    /// are not.
-    #[expect(clippy::too_many_arguments, reason = "one call, of which no group of arguments has a meaning of its own")]
+    /// Writes the entries that are unsure: entries in lost ranges, and entries of `aside`, sure leaves with unsure values.
+    #[expect(clippy::too_many_arguments, reason = "one call, and no group of its arguments means anything by itself")]
     fn fill_unsure(
         &mut self,
         id: TableId,
@@ -300,7 +299,7 @@ impl SureEntries<'_, '_, '_> {
         }
     }
 
-    /// Goes on to the next sure leaf. Returns false after the last one.
+    /// Moves to the next sure leaf. Returns false after the last one.
     fn begin_leaf(&mut self) -> std::result::Result<bool, Ending> {
         loop {
             if !self.watch.page() {

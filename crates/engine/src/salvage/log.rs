@@ -64,7 +64,7 @@ pub(super) fn replay(
                 break;
             }
         };
-        // A record that is malformed although its checksum is right is left as a whole.
+        // A record that is malformed although its checksum is right is skipped entirely.
         let mut rest = &record[..];
         let mut changes = Vec::new();
         let decoded = loop {

@@ -108,7 +108,7 @@ impl PageMap {
     /// `progress` gets the bytes done and returns whether to go on.
     ///
     /// # Errors
-    /// None but that of memory.
+    /// None but the memory's.
     pub(super) fn search(
         &mut self,
         source: &Source,

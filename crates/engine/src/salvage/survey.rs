@@ -48,7 +48,7 @@ impl Survey {
         }
     }
 
-    /// Looks at all pages that are, or are not, compressed. `go_on` is called for each.
+    /// Looks at all compressed pages, or at all others. `go_on` is called for each.
     pub(super) fn look(&mut self, reader: &PageReader<'_>, compressed: bool, go_on: &mut dyn FnMut() -> bool) {
         for (page, _) in reader.map.pages().filter(|(_, at)| at.is_compressed == compressed) {
             if !go_on() {
@@ -141,7 +141,7 @@ pub(super) struct Catalog {
     pub(super) problems: Vec<Error>,
 }
 
-/// Reads the readable leaves of the catalog, and adds its dictionaries to those of the reader.
+/// Reads the readable leaves of the catalog, and adds its dictionaries to the reader's.
 pub(super) fn read_catalog(reader: &PageReader<'_>, survey: &Survey) -> Catalog {
     let mut catalog = Catalog::default();
     let mut leaves: Vec<&Leaf> = survey.leaves.get(&CATALOG.table).into_iter().flatten().collect();
@@ -186,7 +186,7 @@ impl Catalog {
             reader.dictionaries.add(number, dictionary.map(std::sync::Arc::new));
             return;
         }
-        // The new database makes rows of its own.
+        // The new database makes its own rows.
         if is_without_rows(key) {
             return;
         }

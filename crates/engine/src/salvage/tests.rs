@@ -83,7 +83,7 @@ impl Sample {
         Self { world, states }
     }
 
-    /// Creates a database with a table that a load has written anew, where nothing of the content before is freed yet.
+    /// Creates a database with a table that a load has rewritten, where nothing of the content before is freed yet.
     fn written_anew(compression: Compression) -> Self {
         let world = SimWorld::new(4, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();

@@ -25,8 +25,9 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The smallest memory limit of the cgroups that `groups` (a `/proc/self/cgroup`) names, and of those above them. Version 1
-/// keeps its memory controller in a folder of its own. Inside a container the names may not exist; then its root counts.
+/// The smallest memory limit of the cgroups that `groups` (a `/proc/self/cgroup`) names, and of the cgroups above them.
+/// Version 1 keeps its memory controller in a separate folder. Inside a container the names may not exist; then its root
+/// counts.
 fn limit_bytes(mount: &Path, groups: &str) -> Option<u64> {
     let limit_of = |line: &str| {
         let mut fields = line.splitn(3, ':');

@@ -1,7 +1,7 @@
 //! A first-come, first-served semaphore for tasks and for threads.
 //!
 //! Invariant: permits are granted to the longest waiter first, even when a later one requests fewer, so no waiter
-//! starves. A waiter that is dropped gives back the permits that it was granted meanwhile. No waker is cloned, woken or
+//! starves. A waiter that is dropped gives back the permits that it was granted. No waker is cloned, woken or
 //! dropped under the lock: it is foreign code, which may take the same lock.
 
 use std::cell::Cell;

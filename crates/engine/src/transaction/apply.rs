@@ -25,7 +25,7 @@ pub(super) enum Damage {
 
 /// Number of changes whose leaves are found before the first of them is applied.
 const AT_ONCE: usize = 16;
-/// Number of times that this is done under one pin of the epoch. Readers get no frame again that was retired meanwhile.
+/// Number of times that this is done under one pin of the epoch. Frames retired under the pin are not used again before it ends.
 const TIMES_A_PIN: usize = 64;
 
 /// Applies changes, in order of table and key, to private copies that will be published as commit `seq`. `at` refers to the

@@ -11,7 +11,7 @@ use crate::pages::{Attempt, Pages};
 /// Returns the entry of a table under this name.
 ///
 /// # Errors
-/// `NotFound` when the name is not, or no longer, that of the table.
+/// `NotFound` when the name is not, or no longer, the table's.
 pub(crate) fn entry_of<P: Pages>(pages: &P, tree: Tree, name: &[u8]) -> Attempt<Vec<u8>> {
     if let Some(found) = CATALOG.get(pages, name)?
         && table_of(name, &found)? == tree

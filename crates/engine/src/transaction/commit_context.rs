@@ -1,9 +1,9 @@
-//! The facts that a commit gathers about the pages it will touch, outside of the section, so other commits proceed
-//! meanwhile.
+//! The facts that a commit gathers about the pages it will touch, outside of the section, so other commits proceed at
+//! the same time.
 //!
 //! Invariant: a gathered fact is only used where it still holds. A commit may wait long and come back often, and holds
 //! no snapshot that would keep pages from being freed. The pages of the value that it will replace may be parts of
-//! other values when it comes back, and the root may even be that of the next value of the same key.
+//! other values when it comes back, and the root may even belong to the next value of the same key.
 
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ pub(crate) struct OverflowPages {
     pub(crate) pages: Vec<PageId>,
 }
 
-/// The value that a change replaces, as far as pages beside its leaf are concerned.
+/// The value that a change replaces, as far as pages other than its leaf are concerned.
 enum OldValue {
     Short,
     Spread(SpreadRef),
@@ -51,7 +51,7 @@ impl OldValue {
 }
 
 impl CommitContext {
-    /// Looks up the pages beside the leaf that a change of this key needs, from the leaf on. Returns the old value if the list of its
+    /// Looks up the pages other than the leaf that a change of this key needs, from the leaf on. Returns the old value if the list of its
     /// pages is not known or no longer right. After a `Wait`, `waits` may name another page that is needed, as long as it
     /// has fewer than `pages_max`.
     pub(super) fn unlisted<P: Versions>(

@@ -56,7 +56,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         let mut reads = commit.all_reads().peekable();
         loop {
             let mut budget = Budget::new();
-            // Nothing else is committed meanwhile, so each part of the reads is checked once. A first check is made
+            // Nothing else is committed until the end, so each part of the reads is checked once. A first check is made
             // without reads, too: the window may have forgotten commits.
             self.commits.check(&self.commits.lock(), commit, &mut reads, &mut budget)?;
             if reads.peek().is_none() {
@@ -147,7 +147,7 @@ impl<S: Store, L: CommitLog> Exclusive<S, L> {
         self.commits.clear_up_after(durability);
     }
 
-    /// Completes the commit once all changes are applied and published. `is_unseen` is that of [`Commit`].
+    /// Completes the commit once all changes are applied and published. `is_unseen` comes from [`Commit`].
     pub(crate) fn finish(
         mut self,
         ops: &[Op],

@@ -322,7 +322,7 @@ impl WatchQueue {
                     state.bytes += record.memory_bytes();
                     state.records.push_back(Arc::clone(record));
                 } else {
-                    // The queued commits are given up with it: a watcher that has lost one has to read the table anew,
+                    // The queued commits are given up with it: a watcher that has lost one has to read the table again,
                     // and sees them all then.
                     state.lose(LostCommits { first: record.seq, last: record.seq }, dropped);
                 }

@@ -91,7 +91,7 @@ impl ReadSet {
     /// `TransactionTooLarge` when there is no memory left for it: the key must not be read then.
     pub(crate) fn add_key(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         let key = scoped_key(table, key);
-        // Only the newest scan: looking at all would take the longer the more there are.
+        // Only the newest scan: looking at every scan would take the longer the more there are.
         let in_scan = self.scans.values().next_back().is_some_and(|scan| scan.read.0 <= key && key < scan.read.1);
         if in_scan || self.contains(&key) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The order of the bytes is that of the keys, for every type, and every key and value is read back.
+//! The bytes sort as the keys do, for every type, and every key and value is read back.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! UUIDs as keys and values (feature `uuid`): their 16 bytes, whose order is that of `Uuid`.
+//! UUIDs as keys and values (feature `uuid`): their 16 bytes, which sort as `Uuid` does.
 
 use uuid::Uuid;
 

@@ -262,7 +262,7 @@ impl LogCore {
     /// Prepares a segment, or several, unless the file has more than `seen` slots by now. Blocks.
     ///
     /// # Errors
-    /// `NoSpace` when the disk is full, or another error of the disk. The log goes on as it is.
+    /// `NoSpace` when the disk is full, or another error of the disk. The log stays as it is.
     pub(super) fn grow(&self, seen: u64) -> Result<()> {
         let mut queue = self.grower.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.lock().slots;

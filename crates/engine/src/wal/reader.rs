@@ -1,7 +1,7 @@
 //! Reads the log after a crash: the records that follow the last checkpoint, up to the end of the log.
 //!
-//! The chain of groups starts at the anchor that the superblock names and goes on as long as the next group is whole,
-//! is in its place, and names the one before. Where it stops there are two cases. Groups that were in flight together
+//! The chain of groups starts at the anchor that the superblock names and continues as long as the next group is whole,
+//! where it belongs, and names the one before. Where it stops there are two cases. Groups that were in flight together
 //! may have been lost in any order, so a broken group followed by whole ones can be an honest end: no commit in them
 //! was acknowledged. But when some later group says that the missing one *was durable*, then acknowledged commits are
 //! damaged: an error ([`beyond`]).
@@ -13,14 +13,14 @@
 //! from damage.
 //!
 //! Only a window of the log is in memory ([`WINDOW_BYTES`]), for any size of segment. It takes no more memory than
-//! the groups in flight do later, when there are any, so reading the log needs no memory of its own.
+//! the groups in flight do later, when there are any, so reading the log needs no extra memory.
 //!
 //! Invariant: bytes that are read may exist in a cache only, because their write or a sync failed. So groups are
 //! written once more, and synced, before any group follows them, unless a later group says that they were durable. A
 //! sync alone would not suffice: after a failed sync, the next one does not cover the same writes. None follows them in
 //! a log that is only read.
 //!
-//! Beside a writer the end moves while it is looked for, and the file may become longer than it was when it was opened.
+//! While a process writes, the end moves as it is looked for, and the file may become longer than it was when it was opened.
 //! All groups from before the reading began are found; which of the later ones are found does not matter.
 
 mod beyond;
@@ -47,13 +47,13 @@ use crate::reread::READS;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the log that are in memory at a time while it is read. A group that is longer gets a window of its own
+/// Bytes of the log that are in memory at a time while it is read. A longer group gets a window of the group's
 /// length.
 const WINDOW_BYTES: usize = GROUPS_IN_FLIGHT_BYTES;
 /// Number of attempts to read a log from its anchor, when groups found before are missing in the next read. After the
 /// last attempt this is an error.
 const ATTEMPTS: usize = 3;
-/// Number of groups that may appear while the log is read beside its writer. After so many the log counts as read: it
+/// Number of groups that may appear while the log is read and written. After so many the log counts as read: it
 /// has all groups from before the reading began, and the writer may go on for ever.
 const LATE_GROUPS_MAX: u32 = 16;
 
@@ -212,7 +212,7 @@ struct Chain {
     slots_claimed: u64,
     /// Whether another process may append to the log.
     beside_writer: bool,
-    /// Number of groups that were missing at first and appeared, as the writer wrote them meanwhile.
+    /// Number of groups that were missing at first and appeared, as the writer wrote them.
     late_groups: u32,
 }
 
@@ -233,7 +233,7 @@ impl Chain {
         held.flat_map(|(segment, slots)| slots.iter().filter(|slot| is_copy(*segment, slot)).copied()).collect()
     }
 
-    /// Adds to the segments in the slots those right before that of the anchor: recovery does not need them, but a tail may go
+    /// Adds to the segments in the slots the ones right before the anchor's: recovery does not need them, but a tail may go
     /// on in them until their slots are used again.
     fn with_earlier_segments(&self, mut slots: Vec<Option<u64>>) -> Vec<Option<u64>> {
         let mut segment = self.anchor.position / self.file.segment_bytes;
@@ -290,13 +290,13 @@ impl Chain {
         Ok(file_bytes / self.file.segment_bytes >= self.slots_claimed)
     }
 
-    /// Returns whether so many groups have appeared beside a writer that those that follow need not be waited for.
+    /// Returns whether a writer has added so many groups that the next ones need not be waited for.
     fn is_followed_enough(&self) -> bool {
         self.beside_writer && self.late_groups >= LATE_GROUPS_MAX
     }
 
     /// Makes sure that the chain ends where the next group is missing. Returns a hash of the groups behind it; `None`
-    /// when the group has been written meanwhile, so that the chain goes on.
+    /// when the group has been written since, so that the chain continues.
     ///
     /// # Errors
     /// `Corrupt` when a later group says that the missing one was durable.

@@ -5,8 +5,8 @@
 //! order:
 //! 1. A segment in use that lies behind the new end is copied to a free slot before it: first all but its first block,
 //!    which is synced, then the first block, durably. Recovery finds a segment by its first block, so it finds the copy
-//!    whole or not at all. Then the first block of the original is overwritten with zeroes, so that no later opening
-//!    follows the copy on which the log does not go on.
+//!    whole or finds none. Then the first block of the original is overwritten with zeroes, so that no later opening
+//!    follows the copy on which the log does not continue.
 //! 2. A group states the smaller number of slots. Until it is durable a shorter file would count as cut short.
 //! 3. The file is truncated.
 //!
@@ -18,7 +18,7 @@
 //! Kept true by:
 //! 1. The thread that moves segments has the right to write groups, so no group is written to a segment while it is
 //!    copied.
-//! 2. It holds the lock of `grower` until the file is truncated, so no segment is prepared meanwhile.
+//! 2. It holds the lock of `grower` until the file is truncated, so no segment is prepared until then.
 //! 3. A segment moves only when every group of it has been read back whole.
 //! 4. After a durable write of a first block that failed, either copy may be in force: the log is poisoned.
 
@@ -92,7 +92,7 @@ impl LogCore {
             return state.slots;
         }
         let by_setting = if state.growth.keeps_least { slots_min(segment_bytes) } else { self.slots_by_setting() };
-        // The group that states the number of slots may take a block of its own.
+        // The group that states the number of slots may take a separate block.
         let more = CLOSING_BYTES + LOG_BLOCK_BYTES as u64;
         let end = self.end_of(state.position, state.pending_bytes as u64) + more;
         let in_use = end.div_ceil(segment_bytes) - kept_from;
@@ -129,7 +129,7 @@ impl LogCore {
             self.file_bytes.store(keep * self.options.segment_bytes, Ordering::Relaxed);
         }
         drop(grower);
-        // For tickets that saw too few slots meanwhile.
+        // For tickets that saw too few slots before.
         self.wake_satisfied();
     }
 
@@ -140,7 +140,7 @@ impl LogCore {
         let end = {
             let mut state = self.lock();
             state.segments.extend_to(before);
-            // One more segment stays than is needed, for a tail that goes on when the database was closed and opened again: the
+            // One more segment stays than is needed, for a tail that continues when the database was closed and opened again: the
             // last groups may have begun another segment than the one with its position.
             let kept_from = state.kept_from();
             state.segments.recycle_before(kept_from.saturating_sub(self.options.segment_bytes), u64::MAX);

@@ -4,11 +4,11 @@
 //! A tail keeps the log from one position on with a [`LogHold`]. The file grows by what is kept; the size beyond which
 //! commits wait for a checkpoint counts from the last checkpoint as before, so a tail delays no commit. A hold is limited
 //! in two ways: in bytes, by its owner, and by the disk, which needs the space for commits when it is full. A hold beyond a limit
-//! ends, for good, and its owner begins anew.
+//! ends finally, and its owner starts again from a snapshot.
 //!
 //! Invariants:
 //! 1. A hold is registered only while all segments from its position on are in their slots, and when everything that was
-//!    appended fits the file beside them. Segments are recycled under the same lock.
+//!    appended fits the file next to them. Segments are recycled under the same lock.
 //! 2. A hold ends before an append counts on the segments that it kept, so a group that is due always has a place.
 //! 3. A hold that has ended never holds again: its segments may have been used since.
 
@@ -119,7 +119,7 @@ impl LogState {
     }
 
     /// Frees slots of segments that nothing needs, the oldest first, until `count` slots are free. Returns whether it has freed any.
-    /// The others stay for a tail that goes on where an earlier one has ended.
+    /// The others stay for a tail that continues where an earlier one has ended.
     pub(super) fn recycle_segments(&mut self, count: u64) -> bool {
         let kept_from = self.kept_from();
         self.segments.recycle_before(kept_from, count)

@@ -86,7 +86,7 @@ impl TailReader {
     /// Reads until it has passed a group that the log had when it was followed before, or fails. Blocks.
     ///
     /// # Errors
-    /// `TailTooOld` when the log has another group in its place, or none: its history is another one. Otherwise as
+    /// `TailTooOld` when the log has another group there, or none: its history is another one. Otherwise as
     /// [`TailReader::read`].
     pub(crate) fn read_beyond(
         &mut self,
@@ -159,7 +159,7 @@ impl TailReader {
             self.bytes.extend_from_slice(content);
             if head.last {
                 let (commit, time_ms, bytes) = (head.commit, header.time_ms, std::mem::take(&mut self.bytes));
-                // Records begin in the order of the commits, so those of later commits begin in this group at the earliest.
+                // Records begin in the order of the commits, so later commits' records begin in this group at the earliest.
                 let found = TailRecord { commit, time_ms, bytes, after: before, within: self.last };
                 newest.replace(found).map_or(Ok(()), &mut *take)?;
             }
@@ -172,7 +172,7 @@ impl TailReader {
     /// Reads a part of the log that begins with the next group, which is whole. `None` when it is not durable yet.
     fn next_groups(&mut self) -> Result<Option<IoBuf>> {
         let mut again = None;
-        // Each time the slot is looked up anew: the segment may have moved.
+        // Each time the slot is looked up again: the segment may have moved.
         let read = RepeatedReads::on(&*self.file).until_whole(|_| match self.try_next_groups() {
             Err(error) if error.kind() == ErrorKind::TailTooOld => {
                 again = Some(error);

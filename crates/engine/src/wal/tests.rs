@@ -456,7 +456,7 @@ fn commits_that_the_writer_leaves_to_another_leader_are_written() {
             if commit == CommitSeq(1) {
                 let log = log.upgrade().unwrap();
                 log.append(CommitSeq(2), &[b"two"], Some(Durability::Deferred)).ok().unwrap();
-                // Longer than deferred commits gather: the WAL writer checks meanwhile.
+                // Longer than deferred commits gather: the WAL writer checks in that time.
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         }

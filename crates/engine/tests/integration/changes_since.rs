@@ -60,7 +60,7 @@ fn apply(rows: &mut Rows, changes: Vec<Change>, what: &str) {
     }
 }
 
-/// Checks that the changes of all tables lead from an older content to that of a snapshot.
+/// Checks that the changes of all tables lead from an older content to a snapshot's.
 fn check(older: &Content, since: CommitSeq, snapshot: &Snapshot, now: SystemTime, what: &str) {
     let newer = content(snapshot);
     for name in snapshot.table_names().unwrap() {
@@ -72,7 +72,7 @@ fn check(older: &Content, since: CommitSeq, snapshot: &Snapshot, now: SystemTime
         assert!(puts.is_sorted(), "{what}, {name}: {puts:?}");
         puts.dedup();
         apply(&mut rows, found, what);
-        // Entries that have expired meanwhile are in the older content and not visible any more.
+        // Entries that have expired since are in the older content and not visible any more.
         rows.retain(|_, (_, expiry)| expiry.is_none_or(|expiry| expiry > now));
         let differ = rows.iter().filter(|(key, row)| newer[&id].get(*key) != Some(row)).map(|(key, _)| key);
         let differ: Vec<_> = differ.chain(newer[&id].keys().filter(|key| !rows.contains_key(*key))).take(5).collect();

@@ -95,7 +95,7 @@ fn old_versions_are_reclaimed_while_commits_go_on() {
             cache_bytes: 8 << 20,
             log_bytes: 64 << 20,
             background_threads: false,
-            // Epochs of its own: nothing else in this process holds them up.
+            // Its own epochs: nothing else in this process holds them up.
             seed: Some(5),
             ..Settings::with_small_pages()
         };

@@ -231,7 +231,7 @@ fn threads_that_read_write_compact_and_checkpoint_a_table_of_blocks_in_memory_se
     let loaded = loading.create_table("orders").unwrap();
     loaded.bulk_load((0..KEYS).map(|number| (key(number), versioned(number, 0)))).unwrap();
     drop((loaded, loading));
-    // Opened anew, so that the pool has made room for the page table of what was loaded.
+    // Reopened, so that the pool has made room for the page table of the loaded data.
     let db = Db::open(&path, &settings).unwrap();
     let table = db.table("orders").unwrap();
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -298,7 +298,7 @@ fn a_table_that_does_not_exist_has_no_compression() {
     assert_eq!(db.set_compression("orders", Compression::Fast).unwrap_err().kind(), ErrorKind::NotFound);
     // A table of the same name is another table.
     db.create_table("orders").unwrap();
-    assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "that of the settings");
+    assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "from the settings");
 }
 
 #[test]

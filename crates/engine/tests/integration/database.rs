@@ -224,7 +224,7 @@ fn a_range_lends_the_same_entries_that_it_returns_from_any_key_in_both_direction
     // Fewer frames than pages.
     let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..tiny() };
     let table = Db::create_in(&directory, &settings).unwrap().create_table("t").unwrap();
-    // Values packed into pages of their own, with long and short values among them.
+    // Values packed into shared pages, with long and short values among them.
     let value = |number: u32| {
         let len = match number % 100 {
             7 => 9_000,
@@ -298,7 +298,7 @@ fn a_value_is_shown_where_it_lies_whatever_its_length() {
     {
         let db = Db::create(&path, &modest()).unwrap();
         let table = db.create_table("t").unwrap();
-        // Values of middling size: packed into pages of their own.
+        // Values of middling size: packed into shared pages.
         table.bulk_load((0..500u32).map(|number| (number.to_be_bytes(), vec![number as u8; 1000]))).unwrap();
         table.put("short", "value").unwrap();
         table.put("long", &long).unwrap();
@@ -564,7 +564,7 @@ fn a_database_striped_over_folders_is_found_by_its_own_and_says_which_part_is_mi
     std::fs::rename(&third, scratch.path().join("elsewhere")).unwrap();
     let error = Db::open(&path, &modest()).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("third"), "{error:?}");
-    // An empty folder in its place is no substitute.
+    // An empty folder instead is no substitute.
     std::fs::create_dir(&third).unwrap();
     let error = Db::open(&path, &modest()).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("third"), "{error:?}");

@@ -288,7 +288,7 @@ fn creating_is_for_an_empty_folder_or_one_with_an_unfinished_creation() {
     names.sort();
     assert_eq!(names, ["data", "lock", "log", "lost+found", "readers.nofault"]);
     fs::write(scratch.path().join("readme"), "text").unwrap();
-    refused(Db::create(scratch.path(), &small()), ErrorKind::InvalidCall, &["readme", "folder of its own"]);
+    refused(Db::create(scratch.path(), &small()), ErrorKind::InvalidCall, &["readme", "separate folder"]);
 }
 
 #[test]
@@ -344,6 +344,6 @@ fn settings_without_a_meaning_are_refused_and_nothing_is_made() {
     for settings in &wrong[..2] {
         assert_eq!(Db::open(&path, settings).unwrap_err().kind(), ErrorKind::InvalidCall);
     }
-    // A database keeps its page size, so that of the settings does not matter.
+    // A database keeps its page size, so the page size in the settings does not matter.
     Db::open(&path, &wrong[2]).unwrap();
 }

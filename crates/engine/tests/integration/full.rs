@@ -68,7 +68,7 @@ fn goes_on(world: &SimWorld, settings: &Settings, (all, is_acknowledged): (u32, 
     }
 }
 
-/// Regression: a record without an end kept its log space for good: every commit waited for it, also after further
+/// Regression: a record without an end kept its log space forever: every commit waited for it, also after further
 /// reopens.
 #[test]
 fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() {
@@ -158,7 +158,7 @@ fn a_full_disk_refuses_commits_that_find_the_log_full_until_space_is_free() {
     });
 }
 
-/// Whatever the disk has space for: the batch is there completely or not at all, and the database goes on.
+/// Whatever the disk has space for: the batch is there completely or missing, and the database continues.
 #[test]
 fn a_full_disk_refuses_a_large_batch_as_a_whole_and_takes_it_when_space_is_free() {
     let (mut taken, mut refused) = (0, 0);

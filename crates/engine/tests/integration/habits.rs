@@ -1,5 +1,5 @@
 //! What a program does that knows the documentation only, and does not do it as it was meant: bounds in the wrong order, handles
-//! of tables that are gone, closures that panic, the same key twice. Each gets an answer or an error, and the database goes on.
+//! of tables that are gone, closures that panic, the same key twice. Each gets an answer or an error, and the database continues.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

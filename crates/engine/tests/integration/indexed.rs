@@ -1,4 +1,4 @@
-//! Secondary indexes: exact after any history, beside other writers, and after a power cut at any moment.
+//! Secondary indexes: exact after any history, with other writers at work, and after a power cut at any moment.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -85,7 +85,7 @@ fn indexes_are_exact_after_any_history_and_beside_other_writers() {
         }
     });
     check(&db, "four writers");
-    // Changes past the index, and the index made anew.
+    // Changes past the index, and the index rebuilt.
     let (people, by_word, _) = open(&db).unwrap();
     people.rows().put(&3, "past the index").unwrap();
     by_word.put(&("of no row", 3), &()).unwrap();

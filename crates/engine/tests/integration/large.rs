@@ -1,5 +1,5 @@
-//! Commits that are too large for one hold of the commit section, one fragment of the log or one set of private pages: beside
-//! a map, and over pages that are damaged.
+//! Commits that are too large for one hold of the commit section, one fragment of the log or one set of private pages:
+//! compared with a map, and over pages that are damaged.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -137,7 +137,7 @@ struct ManyChanges {
     longer_percent: u32,
     expiring_percent: u32,
     sync: bool,
-    /// Whether the database is opened anew before, so that most pages are not in memory.
+    /// Whether the database is reopened before, so that most pages are not in memory.
     cold: bool,
 }
 

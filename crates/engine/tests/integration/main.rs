@@ -1,7 +1,7 @@
 //! Tests of the public calls that share one process: a program that is linked once, and in which no CPU waits for the last test of each
 //! file.
 //!
-//! A test has a program of its own, beside this folder, when it needs the process for itself: it counts the memory of the process or
+//! A test has a separate program, next to this folder, when it needs the process for itself: it counts the memory of the process or
 //! sees its panics or events (`claimed_sizes`, `closing`, `panics`, `tracing`), measures the delays of a thread (`tasks`), mounts
 //! file systems (`full_disk`), maps files that are cut (`mmap`), or runs its own program again (`isolation`, `processes`, `torture`).
 

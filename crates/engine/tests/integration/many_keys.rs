@@ -54,7 +54,7 @@ fn on_threads(settings: &Settings) {
                 check(&keys, table.get_many(&bytes).unwrap());
             });
         }
-        // Single keys are found beside them.
+        // Single keys are found at the same time.
         for key in (0..ROWS).step_by(97) {
             assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(value_of(key)));
         }

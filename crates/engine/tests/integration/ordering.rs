@@ -47,7 +47,7 @@ fn a_scattered_table_is_put_in_order_once_it_was_scanned_and_another_one_stays()
     fill(&db, &other);
     while db.stats().ordering.tables == 0 {
         check(&scanned);
-        // Commits, too, go on meanwhile.
+        // Commits, too, continue.
         scanned.put(7_u32.to_be_bytes(), value_of(7)).unwrap();
     }
     let done = db.stats().ordering;

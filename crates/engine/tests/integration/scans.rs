@@ -40,7 +40,7 @@ fn opened(path: &Path) -> (Db, Table) {
     (db, table)
 }
 
-/// Scans to the end, and checks that the rows are those of `rows`, in order, each with the value of its version.
+/// Scans to the end, and checks that the scan has exactly `rows`, in order, each with the value of its version.
 fn check(mut range: Range, mut rows: impl Iterator<Item = u64>, version: impl Fn(u64) -> u8) {
     while let Some((key, found)) = range.next_ref().unwrap() {
         let row = rows.next().unwrap();

@@ -1,4 +1,4 @@
-//! The surroundings of a database: file systems without direct I/O, writers beside a backup, and its statistics.
+//! The surroundings of a database: file systems without direct I/O, writers during a backup, and its statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -185,7 +185,7 @@ fn a_scan_goes_on_after_any_key_in_either_direction() {
         let found = keys(table.range(start.as_slice()..).rev().after(&key));
         assert!(found.into_iter().eq(all().rev().filter(|other| *other < key)));
     }
-    // Pages of seven, each in a snapshot of its own.
+    // Pages of seven, each in a separate snapshot.
     let (mut seen, mut last) = (Vec::new(), Vec::new());
     loop {
         let page = table.prefix("k").after(&last).limit(7).map(Result::unwrap).collect::<Vec<_>>();

@@ -120,7 +120,7 @@ fn the_background_thread_frees_the_pages_of_a_dropped_table_while_others_commit(
     let kept = db.table("kept").unwrap();
     let mut open = db.begin();
     db.drop_table("gone").unwrap();
-    // Begun after the drop: it could not have read the pages that are freed meanwhile.
+    // Begun after the drop: it could not have read the pages that are freed.
     drop(std::mem::replace(&mut open, db.begin()));
     assert_eq!(open.get(&kept, "k").unwrap(), Some(b"v".to_vec()));
     let steps = db.stats().visible_commit;

@@ -1,5 +1,5 @@
-//! Tails: a copy that applies the events of a tail has, at each commit, the content that the source had – whatever is committed
-//! meanwhile, wherever the tail is left and begun again, and after a power cut at any moment.
+//! Tails: a copy that applies the events of a tail has, at each commit, the source's content – whatever is committed at the
+//! same time, wherever the tail is left and begun again, and after a power cut at any moment.
 
 mod closing;
 

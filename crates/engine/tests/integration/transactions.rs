@@ -21,7 +21,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 /// Runs of a closure after which a test concludes that the transaction will never commit.
 const RUNS_MAX: u32 = 20;
-/// Number of large commits beside small ones.
+/// Number of large commits among small ones.
 const LARGE: u32 = 200;
 
 fn in_memory(seed: u64) -> Arc<dyn Directory> {

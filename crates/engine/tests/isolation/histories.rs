@@ -1,4 +1,4 @@
-//! Random transactions of threads and tasks beside each other, recorded and checked.
+//! Random transactions of threads and tasks at a time, recorded and checked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -174,8 +174,8 @@ pub(crate) fn work_as_thread(db: &blocking::Db, clients: &Clients, mut rng: Rng,
             clients.end(id, &steps, transaction.commit(durability))?;
             continue;
         }
-        // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
-        // run at the end of this one. One that is not needed stays without steps.
+        // The transaction begins before the closure is called, so its beginning is recorded before the call, and the next run's
+        // at the end of this one. One that is not needed stays without steps.
         let mut next = clients.begin();
         let mut last: Option<(u64, Vec<Step>)> = None;
         db.transact(durability, |transaction| {
@@ -219,8 +219,8 @@ pub(crate) async fn work_as_task(db: nofault::Db, clients: Arc<Clients>, mut rng
             clients.end(id, &steps, transaction.commit(durability).await)?;
             continue;
         }
-        // The transaction begins before the closure is called, so its beginning is recorded before the call, and that of the next
-        // run at the end of this one. One that is not needed stays without steps.
+        // The transaction begins before the closure is called, so its beginning is recorded before the call, and the next run's
+        // at the end of this one. One that is not needed stays without steps.
         let runs: Mutex<(u64, Option<Run>)> = Mutex::new((clients.begin(), None));
         let lock = || runs.lock().unwrap_or_else(PoisonError::into_inner);
         db.transact(durability, async |transaction| {

@@ -1,4 +1,4 @@
-//! A history that goes on over kills of the process that makes it. It reports over a pipe; a line that was not finished
+//! A history that continues over kills of the process that makes it. It reports over a pipe; a line that was not finished
 //! did not happen, and a transaction without a report may have been committed or not.
 
 use std::io::{BufRead, BufReader};

@@ -65,7 +65,7 @@ fn child_that_writes() {
     loop {
         commit += 1;
         store.write(&batch_of(commit)).unwrap();
-        // One write to a pipe: whole or not at all.
+        // One write to a pipe: whole or missing.
         std::io::stdout().write_all(format!("committed {commit}\n").as_bytes()).unwrap();
     }
 }
@@ -108,7 +108,8 @@ fn a_killed_process_leaves_every_commit_that_it_reported() {
     }
 }
 
-/// Returns the file `before` with random sectors replaced by those of `after`; the pages of `keep` stay unchanged.
+/// Returns the file `before` with random sectors replaced by the sectors of `after`; the pages of `keep` stay
+/// unchanged.
 fn mixed(before: &[u8], after: &[u8], keep: std::ops::Range<usize>, rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut mixture = before.to_vec();
     for at in (0..mixture.len()).step_by(SECTOR).filter(|at| !keep.contains(at)) {
@@ -235,7 +236,7 @@ fn with_any_unsynced_sectors_lost_the_older_meta_page_leads_to_the_state_before(
                     let wanted = if state == commit { &model } else { &old };
                     assert!(content(&reopened) == *wanted, "{protocol:?}, commit {commit}, state {state}");
                     reopened.verify().unwrap();
-                    // And it goes on from there.
+                    // And it continues from there.
                     reopened.put("later", "x").unwrap();
                     reopened.verify().unwrap();
                 }

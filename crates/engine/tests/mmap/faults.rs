@@ -34,13 +34,13 @@ fn a_file_truncated_under_the_map_is_an_error_and_no_signal() {
 #[test]
 fn a_durable_commit_is_acknowledged_even_if_its_pages_cannot_be_applied() {
     let folder = folder();
-    // The protocol whose pages wait beside the map and reach the file by stores.
+    // The protocol whose pages wait outside the map and reach the file by stores.
     let settings = Settings { page_bytes: 4096, ..tiny(Protocol::UserCow(WriteBack::Map)) };
     let store = create(folder.path(), &settings).unwrap();
     let data = folder.path().join("data");
     let whole = std::fs::read(&data).unwrap();
     store.put("key", 0u64.to_le_bytes()).unwrap();
-    // From here on the page is beside the map only, and cannot be stored into it.
+    // From here on the page is outside the map only, and cannot be stored into it.
     OpenOptions::new().write(true).open(&data).unwrap().set_len(8192).unwrap();
     let mut last = 0u64;
     let error = loop {

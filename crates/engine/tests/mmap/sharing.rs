@@ -27,7 +27,7 @@ fn readers_beside_writers_see_whole_commits() {
         store.write(&batch).unwrap();
         let (stop, commits, reads) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            // Each writer moves one unit at a time between two accounts of its own: the sum stays the same.
+            // Each writer moves one unit at a time between its two accounts: the sum stays the same.
             for writer in 0..4 {
                 let (store, stop, commits) = (&store, &stop, &commits);
                 scope.spawn(move || {

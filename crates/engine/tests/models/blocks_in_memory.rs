@@ -114,7 +114,7 @@ fn a_block_is_found_with_its_present_content_and_its_frame_is_retired_once() {
             let tier = Arc::clone(&tier);
             thread::spawn(move || work(&tier))
         };
-        // The clock evicts beside the writer.
+        // The clock evicts alongside the writer.
         let threads = [spawn(Tier::end_read), spawn(Tier::restore), spawn(Tier::remove_all)];
         tier.write();
         threads.into_iter().for_each(|thread| thread.join().unwrap());

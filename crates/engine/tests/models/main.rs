@@ -411,7 +411,7 @@ fn no_committer_sleeps_through_the_write_that_makes_it_durable() {
     });
 }
 
-/// A leader stops when its own commit is durable; fragments that a task has appended meanwhile are left to the WAL
+/// A leader stops when its own commit is durable; fragments that a task has appended since are left to the WAL
 /// writer, also when the task has gone.
 #[test]
 fn fragments_of_a_task_are_written_whichever_thread_leads_even_when_the_task_has_gone() {

@@ -16,7 +16,7 @@ use crate::{FOLDER, child, folder, passes_in_a_child};
 
 /// Rows of the table: more than the cache holds.
 const ROWS: u32 = 6000;
-/// Forks, each at another moment of the threads that use the database meanwhile.
+/// Forks, each at another moment of the threads that use the database.
 const FORKS: u32 = 12;
 /// Seconds after which a child that waits for ever ends by a signal.
 const CHILD_ENDS_AFTER_S: u32 = 60;
@@ -120,7 +120,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Opens and uses another database, and drops the inherited handles beside it.
+/// Opens and uses another database, and drops the inherited handles.
 fn has_a_database_of_its_own(path: &Path, inherited: impl Sized) {
     let db = Db::create(path, &settings()).unwrap();
     let table = db.create_table("own").unwrap();
@@ -292,7 +292,7 @@ fn child_that_forks_while_it_closes() {
             for _ in 0..FORKS {
                 in_a_child(|| {
                     open_and_close();
-                    // The parent closes and opens meanwhile.
+                    // The parent closes and opens in that time.
                     std::thread::sleep(std::time::Duration::from_millis(30));
                 });
             }

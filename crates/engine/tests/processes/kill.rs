@@ -39,7 +39,7 @@ fn child_that_writes() {
         }
         batch.put(&table, "commit", commit.to_le_bytes());
         db.write(batch, Durability::Sync).unwrap();
-        // One write to a pipe: whole or not at all.
+        // One write to a pipe: whole or missing.
         std::io::stdout().write_all(format!("committed {commit}\n").as_bytes()).unwrap();
     }
 }

@@ -104,7 +104,7 @@ fn child_with_little_locked_memory() {
 #[ignore = "run as a child by the tests below"]
 fn child_with_few_addresses() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    // Asked for anew each time: the memory allocator keeps the memory of ended threads.
+    // Asked for again each time: the memory allocator keeps the memory of ended threads.
     let now_bytes = || {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64

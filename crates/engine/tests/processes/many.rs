@@ -19,7 +19,7 @@ const DESCRIPTORS_EACH: usize = 4;
 const RINGS_MAX: usize = 8;
 /// Most threads of all databases while none of them works.
 const THREADS_MAX: usize = 16;
-/// Most resident memory for each database beside the process's own.
+/// Most resident memory for each database in addition to the process's own.
 const RESIDENT_BYTES_EACH: u64 = 1 << 20;
 /// Time after which the test calls threads too many. Those that are left over end within seconds.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -137,7 +137,7 @@ fn many_databases_share_threads_and_have_few_descriptors_and_little_memory() {
     passes_in_a_child("many::child_with_many_databases", folder.path());
 }
 
-/// Threads that open and close databases beside each other, and how often each does.
+/// Threads that open and close databases at a time, and how often each does.
 const OPENERS: usize = 6;
 /// Environment variable with another number of openings for each of them.
 const OPENINGS: &str = "NOFAULT_OPENINGS";

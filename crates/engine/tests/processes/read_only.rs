@@ -195,7 +195,7 @@ fn a_refresh_finds_a_database_that_has_been_put_in_the_place_of_the_first() {
     assert!(reader.refresh().unwrap());
     check(&reader, 100, 4).unwrap();
     assert!(!reader.refresh().unwrap());
-    // The first one goes on under its new name.
+    // The first one continues under its new name.
     put(&db, 0..100, 6);
     check(&Db::open_read_only(&old, &settings()).unwrap(), 100, 6).unwrap();
 }

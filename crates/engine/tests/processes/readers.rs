@@ -1,4 +1,4 @@
-//! Processes that read a database beside the one that writes it, with `kill -9` of either side.
+//! Processes that read a database while another writes it, with `kill -9` of either side.
 //!
 //! The writer moves amounts between accounts, so that the sum of all is the same after each commit, and counts its commits.
 //! So a reader that sees parts of two states finds another sum, and one that misses what was reported before it opened the
@@ -78,7 +78,7 @@ fn child_that_writes() {
         if commit % 4000 == 0 {
             db.compact(Pace::Full, |_| true).unwrap();
         }
-        // One write to a pipe: whole or not at all.
+        // One write to a pipe: whole or missing.
         std::io::stdout().write_all(format!("committed {commit}\n").as_bytes()).unwrap();
     }
 }

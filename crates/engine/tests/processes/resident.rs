@@ -1,4 +1,4 @@
-//! How much memory a process has resident beside `cache_bytes`, at its peak, in each kind of work.
+//! How much memory a process has resident in addition to `cache_bytes`, at its peak, in each kind of work.
 //!
 //! The peak is the kernel's (`VmHWM`), reset before each kind of work, minus the resident memory of the process before it opened a
 //! database. It counts frames, tables, buffers, stacks and code; not the page cache.
@@ -14,7 +14,7 @@ use nofault::{Batch, Durability};
 use crate::{FOLDER, child, folder};
 
 const VALUE_BYTES: usize = 1000;
-/// Memory that a process may have beside the cache and the growth of the page table: code that was not used before, stacks, slack of the
+/// Memory that a process may have in addition to the cache and the growth of the page table: code that was not used before, stacks, slack of the
 /// allocator, and the caller's own batches.
 const ALLOWED_BYTES: u64 = 12 << 20;
 /// The same where tables are compressed.
@@ -159,7 +159,7 @@ fn a_process_that_only_reads_has_the_memory_that_it_uses_and_not_that_of_its_cac
     }
 }
 
-/// Runs all kinds of work, and checks the memory of the process beside the cache.
+/// Runs all kinds of work, and checks the memory of the process without the cache.
 fn check(work: Work, allowed_bytes: u64) {
     let (cache_bytes, rows, compression) = work;
     let folder = folder();

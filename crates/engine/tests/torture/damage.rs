@@ -97,8 +97,7 @@ fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally
     if excused {
         states.push(&patient.before);
     }
-    // The database must show one of the states as a whole, so the state is chosen first, and all that is read must
-    // agree with it.
+    // The database must show one complete state, so the state is chosen first, and all that is read must agree with it.
     let shown = states.into_iter().find(|state| agrees(&db, state));
     let expected = shown.unwrap_or_else(|| {
         let found = crate::story::content(&db);
@@ -300,7 +299,7 @@ fn a_node_that_cannot_be_read_makes_no_sound_page_of_values_broken() {
     let world = SimWorld::new(9, SimOptions::calm());
     let directory: Arc<dyn Directory> = world.directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();
-    // Values that a load packs into pages of their own, each of which several leaves refer to, and others between them.
+    // Values that a load packs into shared pages, each of which several leaves reference, and others between them.
     let len = |row: u32| if row.is_multiple_of(7) { 10 } else { 90 };
     let table = db.create_table("packed").unwrap();
     table.bulk_load((0..600_u32).map(|row| (row.to_be_bytes(), vec![row as u8; len(row)]))).unwrap();

@@ -18,7 +18,7 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const STEPS: usize = 45;
 
-/// Creates a database, takes steps, and goes on after each failure as a careful application would; then checks the
+/// Creates a database, takes steps, and continues after each failure as a careful application would; then checks the
 /// content. Returns the counts of calls to the simulated disk, and whether the fault occurred.
 fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     let caching = [Caching::Direct, Caching::Buffered][seed as usize / 2 % 2];
@@ -65,7 +65,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
         assert!(fault.is_some() && error.kind() != ErrorKind::Corrupt, "{what}: {error:?}");
     }
     if world.stats().error_count > 0 && fault.is_some_and(|fault| fault.call() == Call::SyncDirectory) {
-        // Names that a failed sync has covered stay in doubt for good, and nothing tells that to a process that opens them.
+        // Names that a failed sync has covered stay in doubt forever, and nothing tells that to a process that opens them.
         return (stats, met);
     }
     // A power cut must not take back any content that the database has shown after the fault: that content would rest on writes that the
@@ -90,8 +90,8 @@ fn check_kind(error: &Error, what: &str) {
     assert!(error.to_string().len() > 10, "{what}: {error:?} says nothing");
 }
 
-/// Checks the database after a failure: either nothing happened and commits go on, or commits fail for good and reads
-/// go on.
+/// Checks the database after a failure: either nothing happened and commits continue, or commits fail until it is
+/// reopened and reads continue.
 ///
 /// A page cache may have dropped pages that a failed sync covered, and the pool had no reason to keep them. A read of such a page
 /// is an error that names it, until the database is opened again and has them from the log.

@@ -128,7 +128,7 @@ fn a_future_dropped_at_any_wait_leaves_the_database_usable_and_exact() {
             let mut expected = rows.range(key.clone()..);
             let mut seen = 0;
             while seen < 10 {
-                // Dropping `next` loses no entry: the walk goes on where it was.
+                // Dropping `next` loses no entry: the walk continues where it was.
                 match polled(polls, range.next()) {
                     Some(entry) => {
                         let entry = entry.unwrap();

@@ -25,7 +25,7 @@ pub(crate) fn lives(seed: u64, count: usize) -> History {
     // In every other history no part of the page table stays in memory.
     let mut settings = tiny_with(page_bytes).with_cold_table(seed.is_multiple_of(2));
     if seed % 4 < 2 {
-        // In these there are frames for blocks of compressed pages beside those that pages need.
+        // In these there are frames for blocks of compressed pages in addition to the frames that pages need.
         settings.cache_bytes += 80 * page_bytes;
     }
     let striped = rng.u8(..6) == 0;

@@ -7,7 +7,7 @@ use crate::story::for_each_seed;
 
 const LIVES: usize = 40;
 
-/// Runs the same seed here, beside other tests, and alone in a separate process, and compares the traces.
+/// Runs the same seed here, among other tests, and alone in a separate process, and compares the traces.
 #[test]
 fn a_seed_repeats_its_history_to_the_last_call_in_whatever_process() {
     for seed in [3, 11, 12, 14] {

@@ -45,7 +45,7 @@ pub(crate) fn for_each_seed(test: &'static str, seeds: impl IntoIterator<Item = 
     }
 }
 
-/// Settings for reproducible tests: every size minimal, no threads and no randomness of its own.
+/// Settings for reproducible tests: every size minimal, no threads and no private randomness.
 pub(crate) fn tiny() -> Settings {
     tiny_with(512)
 }
@@ -86,7 +86,7 @@ impl Book {
         self.states.push(after);
     }
 
-    /// Notes that the last commit was refused as a whole.
+    /// Notes that the last commit was refused entirely.
     pub(crate) fn refused(&mut self) {
         self.states.pop();
     }

@@ -1,4 +1,4 @@
-//! Power cuts, kills and failed writes while several threads use one database in every way beside each other.
+//! Power cuts, kills and failed writes while several threads use one database in every way at a time.
 //!
 //! A seed draws a database and a few lives of it. In a life real threads write, load, drop, read snapshots, compact,
 //! make checkpoints and verify on one simulated disk. At some hundred moments chosen inside the engine's own calls the
@@ -56,7 +56,7 @@ struct Image {
 enum End {
     /// The power fails at this event of the disk.
     Cut(u64),
-    /// The process is killed at this call to the disk; the machine goes on.
+    /// The process is killed at this call to the disk; the machine stays up.
     Kill(u64),
     /// One call of this kind fails, after this number of others.
     Fault(Call, u64),

@@ -10,8 +10,8 @@ use crate::db::{EntryReader, byte_bounds, read_values};
 use crate::error::Result;
 use crate::typed::{AsKey, AsPrefix, AsValue, Key, Value, key_bytes, prefix_bytes, read_value, value_bytes};
 
-/// A scan of the entries of a [`TypedTable`]: an iterator from both ends. It returns an error once, also that of an entry
-/// which is not of these types, and then `None`. See [`Range`].
+/// A scan of the entries of a [`TypedTable`]: an iterator from both ends. It returns an error once, also for an entry of
+/// other types, and then `None`. See [`Range`].
 pub struct TypedRange<K, V> {
     range: Range,
     reader: EntryReader<K, V>,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::btree::overflow::{LongRef, Reader, Writer, data_bytes};
 
-/// Sets the value of a key as a commit does: overwrites it in its place, or writes it first, if it is too long for a leaf.
+/// Sets the value of a key as a commit does: overwrites it in place, or writes it first, if it is too long for a leaf.
 pub(super) fn put(tree: Tree, copies: &mut MemoryCopies, key: &[u8], value: &[u8]) -> Attempt<Option<ReplacedValue>> {
     if value.len() <= inline_value_bytes_max(copies.page_bytes()) {
         return tree.put(copies, key, Cell::Inline(value));

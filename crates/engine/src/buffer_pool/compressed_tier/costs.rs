@@ -1,6 +1,6 @@
 //! What a read and a restored page cost, as the pool itself measures it: times, smoothed over the last few dozens.
 //!
-//! A read costs a thread that waits for it the time of the wait, if a CPU is free to do nothing meanwhile. That is so
+//! A read costs a thread that waits for it the time of the wait, if a CPU is free to do nothing. That is so
 //! while no more threads read than there are CPUs. With more of them the CPUs have other work during a wait, and so it
 //! counts for a part.
 //!
@@ -15,11 +15,12 @@ use std::time::Duration;
 const WAIT_NS: u64 = 50_000;
 const PACE_NS: u64 = 10_000;
 const DECOMPRESSION_NS: u64 = 2_000;
-/// Nanoseconds that a restored page takes beside its decompression: to find the block, take a frame and install the page.
+/// Nanoseconds that a restored page takes in addition to its decompression: to find the block, take a frame and install
+/// the page.
 const INSTALLATION_NS: u64 = 1_500;
 /// Share with which a new time counts, as a divisor.
 const SMOOTHED_OVER: u64 = 16;
-/// Highest time that counts, as a multiple of the smoothed one: a thread may have lost its CPU meanwhile.
+/// Highest time that counts, as a multiple of the smoothed one: a thread may have lost its CPU.
 const OUTLIER: u64 = 4;
 /// Numbers of threads that are told apart. When three quarters of them were seen, more threads read than can be counted.
 const THREADS: usize = 256;
@@ -59,7 +60,7 @@ impl Costs {
         self.decompression_ns.load(Ordering::Relaxed) + INSTALLATION_NS
     }
 
-    /// Returns the cost of a read for which a thread waits, in nanoseconds; that of a restored page at least.
+    /// Returns the cost of a read for which a thread waits, in nanoseconds; at least the cost of a restored page.
     pub(super) fn waited_read_ns(&self) -> u64 {
         let threads = self.thread_count().max(self.threads_before.load(Ordering::Relaxed));
         let wait_ns = self.wait_ns.load(Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl Costs {
         share.max(self.restored_ns())
     }
 
-    /// Returns the cost of a read for which a task waits, in nanoseconds; that of a restored page at least.
+    /// Returns the cost of a read for which a task waits, in nanoseconds; at least the cost of a restored page.
     pub(super) fn task_read_ns(&self) -> u64 {
         self.pace_ns.load(Ordering::Relaxed).max(self.restored_ns())
     }
@@ -108,7 +109,7 @@ impl Costs {
         self.threads.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
     }
 
-    /// Begins to count threads anew.
+    /// Restarts the count of threads.
     pub(super) fn begin_window(&self) {
         self.threads_before.store(self.thread_count(), Ordering::Relaxed);
         self.threads.iter().for_each(|word| word.store(0, Ordering::Relaxed));

@@ -34,8 +34,8 @@ const FILLING_WINDOWS: u32 = 2;
 /// Windows without a trial after the first that failed, and most of them.
 const REST_WINDOWS: u32 = 16;
 const REST_WINDOWS_MAX: u32 = 512;
-/// Share of the frames, as a divisor, that is left to pages, beside those that are kept free, and as many frames as the
-/// smallest pool has: so whatever works in the smallest pool works beside blocks.
+/// Share of the frames, as a divisor, that is left to pages, in addition to the frames kept free, and as many frames as
+/// the smallest pool has: so whatever works in the smallest pool works with blocks in memory.
 const PAGES_MIN_SHARE: usize = 8;
 const PAGES_MIN: usize = 32;
 /// Set in the number of a block among the ghosts, as pages have the same numbers.
@@ -102,7 +102,7 @@ impl TierShare {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that blocks may have beside `changed` frames that cannot be evicted at once: so there are
+    /// Returns the number of frames that blocks may have next to `changed` frames that cannot be evicted at once: so there are
     /// always as many clean pages as in a pool that works.
     pub(super) fn blocks_wanted(&self, changed: usize) -> usize {
         if self.is_on() { self.blocks_max.saturating_sub(changed) } else { 0 }

@@ -279,7 +279,7 @@ fn traces(pages: u32, length: usize) -> Vec<(&'static str, Vec<Request>)> {
     let points = |rng: &mut Rng| Request::Get(zipf.next(rng));
     let plain = (0..length).map(|_| points(&mut rng)).collect();
     let uniform = (0..length).map(|_| Request::Get(rng.u32(..pages))).collect();
-    // A scan of everything runs beside the points, a page for every point.
+    // A scan of everything runs alongside the points, a page for every point.
     let beside = |rng: &mut Rng, at: usize| {
         if at.is_multiple_of(2) { points(rng) } else { Request::Scan((at / 2) as u32 % pages) }
     };

@@ -102,7 +102,7 @@ impl CompletionDemand {
 
     fn leave_tasks(&self) {
         self.serves_tasks.store(false, Ordering::SeqCst);
-        // A task that has begun to wait meanwhile either sees that it must set this itself, or is seen here.
+        // A task that has begun to wait since either sees that it must set this itself, or is seen here.
         if self.tasks.load(Ordering::SeqCst) as u32 > 0 {
             self.serves_tasks.store(true, Ordering::SeqCst);
         }
@@ -167,8 +167,8 @@ impl CompletionDemand {
     }
 
     /// Counts the calling thread as relying on the completion thread while `wait` runs, so that the completion thread
-    /// goes on taking completions even if the range scan ends meanwhile. `wait` must check first whether that thread
-    /// takes completions.
+    /// keeps taking completions even if the range scan ends before. `wait` must check first whether that thread takes
+    /// completions.
     pub(super) fn while_reliant<R>(&self, wait: impl FnOnce() -> R) -> R {
         self.reliant.fetch_add(1, Ordering::SeqCst);
         let result = wait();

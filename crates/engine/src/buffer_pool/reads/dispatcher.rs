@@ -89,13 +89,13 @@ impl Dispatcher {
     /// releasing it.
     pub(crate) fn take(&self) {
         if let Some(queue) = self.scheduler.try_queue_or_miss() {
-            // The error is dropped: it concerns the queue as a whole, so the next submission gets it as well.
+            // The error is dropped: it concerns the whole queue, so the next submission gets it as well.
             let _ = self.work(queue, 0);
         }
         self.submit();
     }
 
-    /// Takes completions again if an executor found the queue's lock held meanwhile.
+    /// Takes completions again if an executor found the queue's lock held.
     pub(super) fn look_again(&self) {
         if self.scheduler.take_missed() {
             self.take();

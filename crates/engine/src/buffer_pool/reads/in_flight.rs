@@ -56,7 +56,7 @@ pub(super) struct ReadQueue {
     /// sent.
     run_blocks: u64,
     run_blocks_max: u64,
-    /// Those of these blocks that are read for scans alone.
+    /// The blocks among these that are read for scans alone.
     scan_blocks: u64,
     /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
@@ -209,8 +209,8 @@ impl ReadQueue {
         !self.line.is_empty()
     }
 
-    /// Returns whether a run of a scan can be sent: the device has not enough read-ahead yet, or has little of scans, which so get on
-    /// beside read-ahead for the pool.
+    /// Returns whether a run of a scan can be sent: the device has not enough read-ahead yet, or few runs of scans, which so progress
+    /// next to read-ahead for the pool.
     pub(super) fn has_scan_to_send(&self) -> bool {
         let has_few = self.scan_blocks < self.run_blocks_max.div_ceil(2);
         !self.scan_line.is_empty() && (has_few || self.run_blocks < self.run_blocks_max)
@@ -248,7 +248,7 @@ impl ReadQueue {
         let (first, last) = (self.line.front()?, self.line.get(run.checked_sub(1)?)?);
         let blocks = (last.block() - first.block() + 1) as usize;
         let is_worthwhile = run >= 2 && blocks.checked_sub(run).is_some_and(|gaps| gaps <= blocks / GAPS_ONE_IN);
-        // A compressed page is decompressed from memory of its own, and may share its block with the next.
+        // A compressed page is decompressed from its own memory, and may share its block with the next.
         let suits = |read: &Read| read.frame.is_none() && !read.id.at.is_compressed;
         (is_worthwhile && self.line.iter().take(run).all(suits)).then_some(blocks)
     }
@@ -356,7 +356,7 @@ impl ReadQueue {
         self.put_back(reads, refused.error)
     }
 
-    /// Sends the first run of a scan in line. A run that the queue refuses for good, or whose scan has ended, is added to `ended`.
+    /// Sends the first run of a scan in line. A run that the queue refuses finally, or whose scan has ended, is added to `ended`.
     pub(super) fn send_for_scan(&mut self, page_bytes: usize, ended: &mut Vec<CompletedPages>) -> SendOutcome {
         let Some(mut read) = self.scan_line.pop_front() else { return SendOutcome::Full };
         let (offset, blocks) = (read.run().first_block() * page_bytes as u64, read.run().blocks());

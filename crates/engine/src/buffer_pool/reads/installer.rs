@@ -42,8 +42,8 @@ pub(super) struct Installer {
 /// Work that completed reads leave to be done once no lock is held.
 #[derive(Default)]
 pub(super) struct Aftermath {
-    /// Reads to be repeated, because a checksum was wrong or the read of a run failed, and reads that follow that of a
-    /// leaf of the page table.
+    /// Reads to be repeated, because a checksum was wrong or the read of a run failed, and reads that follow the read
+    /// of a leaf of the page table.
     pub(super) again: Vec<Read>,
     /// Pages that were installed, with their frames.
     installed: Vec<(u32, PageId)>,

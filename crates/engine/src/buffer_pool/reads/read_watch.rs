@@ -1,6 +1,6 @@
 //! A watch over the read queue: while one lives, the queue keeps its descriptor, for a thread or an executor to poll.
 //!
-//! A queue at rest may have no descriptor at all: one on a ring borrows the ring for its operations, and for these watches.
+//! A queue at rest may have no descriptor: one on a ring borrows the ring for its operations, and for these watches.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

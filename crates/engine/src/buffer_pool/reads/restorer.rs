@@ -1,7 +1,7 @@
 //! Restores pages whose blocks are in the compressed tier, on the thread that misses them and without the device.
 //!
-//! The page is marked as being read meanwhile, as for any read: other operations that miss it wait for this thread, some
-//! microseconds, and do no work of their own. No lock is held while a page is checked and decompressed. One request
+//! The page is marked as being read until then, as for any read: other operations that miss it wait for this thread, some
+//! microseconds, and do no work themselves. No lock is held while a page is checked and decompressed. One request
 //! restores as many pages as a budget allows, and reads the others.
 
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 //! frames for them, evicting pages and copying bytes is wasted time. Such a scan keeps the runs as they were read, until it has
 //! returned their entries.
 //!
-//! Right because published pages never change. The page table named a location as that of the newest version, after the scan had its
+//! Right because published pages never change. The page table named a location as the newest version's, after the scan had its
 //! snapshot. A page that is found there intact, with the tag that the table named and of a commit that the snapshot shows, is the
 //! version that the snapshot shows, whatever becomes of the page and of its block from then on. If this does not hold, because the block
 //! was used again before the device came to it, or because the page is damaged, the scan reads the page through the pool.
 //!
-//! Compressed pages are restored into memory of their own, by the thread that takes the run.
+//! Compressed pages are restored into separate memory, by the thread that takes the run.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ use crate::format::compressed::{FileCodec, restore_page};
 use crate::format::{CommitSeq, Location, PageId, check_page, page_commit, whole_page};
 use crate::sync::wakers::wake_all;
 
-/// Fewest pages that are worth a run of their own: so many, or half of the most that a run can have.
+/// Fewest pages that are worth a separate run: so many, or half of the most that a run can have.
 const PAGES_MIN: usize = 8;
 
 /// Returns whether two pages can be in the same run, the first before the second.

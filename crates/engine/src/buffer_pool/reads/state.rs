@@ -40,7 +40,7 @@ pub(crate) enum ReadState {
     Installed,
     /// The read ended with an error.
     Failed,
-    /// The read ended without a page in a frame: its page was not wanted any more, or it was that of a leaf.
+    /// The read ended without a page in a frame: its page was not wanted any more, or it was a leaf's.
     Discarded,
 }
 

@@ -1,5 +1,5 @@
 //! Holds the blocks from which pages are moved. A block that no checkpoint names is free with its page, so without the
-//! hold a page that changes meanwhile could leave its block to another page, or to another version of itself.
+//! hold a page that changes during the move could leave its block to another page, or to another version of itself.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Packs compressed pages anew whose blocks are partly empty. A block that compressed pages share is free only with the
+//! Repacks compressed pages whose blocks are partly empty. A block that compressed pages share is free only with the
 //! last of them, so while pages change at random, ever more blocks hold a few pages each.
 //!
 //! The pages are listed in lots, each in the order of their blocks, so that neighbours stay neighbours; a lot is moved a
 //! megabyte at a time. Pages are moved only where that saves blocks, and only to blocks that are free: the file does
 //! not grow for it.
 //!
-//! On a full disk all compressed pages are packed as tightly as possible ([`LooseMove::tight`]), those of the blocks with
-//! the fewest pages first. A step takes the pages of as many blocks as are free, so all of them find room, and moves
+//! On a full disk all compressed pages are packed as tightly as possible ([`LooseMove::tight`]), blocks with the fewest
+//! pages first. A step takes the pages of as many blocks as are free, so all of them find room, and moves
 //! them only if that empties more blocks than they take.
 
 use super::held_blocks::blocks_and_fragments;
@@ -25,13 +25,13 @@ const PAGES_A_LOOK: usize = 256;
 /// Fewest pages of a lot; a cache of many frames makes lots of as many pages.
 const LOT_PAGES_MIN: usize = 4096;
 
-/// The pages that are to be packed anew: see the module.
+/// The pages to be repacked: see the module.
 pub(crate) struct LooseMove {
     /// Part of a block below which the rest of it is to be moved.
     share: f64,
     /// Whether they are packed as tightly as possible.
     is_tight: bool,
-    /// The pages of this lot that are left, each with its block, those of the first block last.
+    /// The pages left of this lot, each with its block, the first block's last.
     pages: Vec<(u64, PageId)>,
     /// The leaf of the page table from which on the next lot is listed; `None` after the last one.
     next_leaf: Option<u64>,

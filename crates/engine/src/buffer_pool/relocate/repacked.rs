@@ -16,7 +16,7 @@ pub(super) struct MovingPage {
     pub(super) page: PageId,
     /// The page as it is in memory.
     pub(super) bytes: Vec<u8>,
-    /// The codec of the record from which it was restored; `None` for a page that had a block of its own.
+    /// The codec of the record from which it was restored; `None` for a page that had a block to itself.
     pub(super) codec: Compression,
 }
 

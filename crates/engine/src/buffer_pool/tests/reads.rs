@@ -113,7 +113,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
         for _ in 0..20 {
             pool.evictor.free_frames(128);
         }
-        // Pages far from each other, so that each needs a read of its own.
+        // Pages far from each other, so that each needs a separate read.
         let apart: Vec<PageId> = ids.iter().copied().step_by(10).collect();
         let missing: Vec<Wait> =
             apart.iter().filter_map(|page| pool.latest_published().page(*page).map(|_| ()).err()).collect();
@@ -209,7 +209,7 @@ fn a_thread_reads_pages_whose_blocks_lie_together_by_one_call() {
     let missing = |pages: &[PageId]| pages.iter().map(|page| Missing { page: *page, at: NEWEST }).collect::<Vec<_>>();
     let reads = || world.stats().read_count;
     let free = pool.stats().frames_free;
-    // In another order than that of their blocks.
+    // In another order than their blocks'.
     let together = [ids[2], ids[0], ids[1]];
     assert_eq!(block(ids[2]) - block(ids[0]), 2);
     let before = reads();

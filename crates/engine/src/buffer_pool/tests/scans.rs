@@ -134,7 +134,7 @@ fn a_block_that_is_used_again_before_it_is_read_is_not_taken_for_the_page_of_the
     let (pool, ids, snapshot, mut scan) = scan_of(3, 100);
     let mut pages = ids[..8].to_vec();
     assert_eq!(scan.read(&mut pages, snapshot.seq()), 8);
-    // The reads are staged and not sent. Meanwhile the pages are changed, and their blocks are used again.
+    // The reads are staged and not sent. Before they are, the pages are changed, and their blocks are used again.
     drop(snapshot);
     let later: Vec<_> = ids[..4].iter().map(|page| (*page, 1000 + page.0)).collect();
     write(&pool, 2, &later, &[]);

@@ -185,7 +185,7 @@ fn a_block_that_is_written_anew_leaves_the_tier_before_a_page_can_be_found_in_it
     assert_eq!(pool.stats().checksum_retries, 0);
 }
 
-/// Pins those of the pages that are not on disk yet.
+/// Pins the pages that are not on disk yet.
 fn dirty(pool: &BufferPool, pages: &[PageId]) -> Vec<super::super::page_table::DirtyPage> {
     let dirty_of = |page: &PageId| match pool.checkpoint_place(*page, NEWEST) {
         CheckpointPlace::Dirty(item) => Some(item),
@@ -250,7 +250,7 @@ fn blocks_give_way_to_pages_that_operations_hold() {
         get_all(&pool, &ids);
     }
     assert!(pool.stats().tier_blocks > 4, "{:?}", pool.stats());
-    // As many pages as operations may hold at a time, and a writer beside them.
+    // As many pages as operations may hold at a time, and a writer as well.
     let mut held = Vec::new();
     for page in ids.iter().take(pool.pins_max()) {
         let mut ticket = pool.request(&[Wait::Miss(Missing { page: *page, at: NEWEST })], Permit::any());

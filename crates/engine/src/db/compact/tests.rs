@@ -447,7 +447,7 @@ fn a_compaction_changes_no_result_of_writers_readers_and_checkpoints_beside_it()
                 for round in 0..150 {
                     let mut batch = Batch::new();
                     for _ in 0..40 {
-                        // Each writer has keys of its own.
+                        // Each writer has its own keys.
                         let key = key_of(random.u32(..5000) * 2 + from);
                         let value = vec![random.u8(1..); random.usize(10..40)];
                         batch.put(table, &key, &value);

@@ -17,7 +17,7 @@ impl Db {
     /// Lets the tokio runtime of the caller take the completions of reads, from now until the database is closed or the
     /// runtime ends: with one thread the reads of its tasks then complete without any other thread. The recommended
     /// set-up for a program on one runtime; one call after opening is enough. Where the disk has no descriptor to poll
-    /// (no io_uring), nothing changes: a thread of the database goes on taking them.
+    /// (no io_uring), nothing changes: a thread of the database keeps taking them.
     ///
     /// Tasks wait for their reads until the runtime polls its descriptors: a task that computes for long delays all of
     /// them, as it delays sockets. A current-thread runtime polls only inside `block_on`: tasks of other runtimes that

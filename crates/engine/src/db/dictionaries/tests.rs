@@ -243,7 +243,7 @@ fn a_power_cut_at_any_moment_leaves_no_page_whose_dictionary_is_missing() {
         if let Ok(table) = block_on(db.table("t")) {
             let rows = content(&table).unwrap();
             assert!(rows.is_empty() || rows.len() == KEYS as usize, "cut after {cut} of {events}: {} rows", rows.len());
-            // It goes on: what is written next may use the dictionaries at once.
+            // It stays open: later writes may use the dictionaries at once.
             write(&db, &table, &rows).unwrap();
             db.owner.checkpoint().unwrap();
             assert!(content(&table).unwrap() == rows);

@@ -69,7 +69,7 @@ fn content(table: &Table) -> Rows {
     std::iter::from_fn(|| block_on(range.next()).unwrap()).collect()
 }
 
-/// Returns rows with values of every kind: in the leaf, beside it, over several pages, and long.
+/// Returns rows with values of every kind: in the leaf, in a shared page, over several pages, and long.
 fn rows(rng: &mut Rng, count: u32, keys: u32) -> Rows {
     let row = |_| {
         let len = match rng.u32(..40) {

@@ -4,7 +4,7 @@
 //! empty, each with its greatest value and its count. Nothing is computed while no process
 //! connects: the thread waits in the kernel.
 //!
-//! Kept true by: the socket lies in a folder of its own that only this user may enter, made so before the socket is. A
+//! Kept true by: the socket lies in a separate folder that only this user may enter, made so before the socket is. A
 //! socket that a process left when it was killed refuses connections, and the next opening, which holds the lock of the
 //! database, replaces it. Failing to serve is no error of the database.
 

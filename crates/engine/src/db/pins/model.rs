@@ -2,7 +2,7 @@
 //! interleaving, and pages evicted at the worst moments. Every operation must end, in whatever order the steps occur.
 //!
 //! A state holds everything that decides which steps can follow. So a path that comes back to a state is an operation
-//! that goes on for ever, and a state without a next step in which an operation is left is a deadlock.
+//! that never ends, and a state without a next step in which an operation is left is a deadlock.
 
 use std::collections::HashMap;
 
@@ -80,7 +80,7 @@ impl Setting {
         State { operations: vec![operation; self.programs.len()], resident: 0 }
     }
 
-    /// Returns the permits in use: shared ones, and those of the reserve.
+    /// Returns the permits in use: shared ones, and the reserve's.
     fn in_use(&self, state: &State) -> (usize, usize) {
         let (mut shared, mut reserve) = (0, 0);
         for operation in &state.operations {

@@ -42,7 +42,7 @@ impl ReadAhead {
         self.queued += count;
     }
 
-    /// Notes that the scan goes on to the next leaf. Returns whether the leaves from there on were all in memory.
+    /// Notes that the scan moves to the next leaf. Returns whether the leaves from there on were all in memory.
     pub(super) fn pass_leaf(&mut self) -> bool {
         self.idle_leaves = self.idle_leaves.saturating_sub(1);
         let all_in_memory = self.queued == 0;

@@ -41,7 +41,7 @@ fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_befo
     assert_eq!(entries, 20_000);
 }
 
-/// A table with values of a few lengths in a database that was opened anew.
+/// A table with values of a few lengths in a reopened database.
 fn long_values(world: &SimWorld, entries: u32) -> (blocking::Db, blocking::Table) {
     let directory: Arc<dyn Directory> = world.directory();
     let settings =
@@ -94,7 +94,7 @@ fn a_short_scan_reads_few_long_values_that_it_does_not_return() {
     assert!(misses() - before < 8, "{} pages for the only value", misses() - before);
 }
 
-/// The value of a key in a table that is larger than the pool: in the leaf, beside it, or in pages of its own.
+/// The value of a key in a table that is larger than the pool: in the leaf, in a shared page, or in exclusive pages.
 fn value_of_size(key: u32, version: u8) -> Vec<u8> {
     let lens = [20, 300, 40, 700, 100, 30, 3_000, 600];
     vec![version.wrapping_add(key as u8); lens[key as usize % lens.len()]]
@@ -203,8 +203,8 @@ fn pages_of_expired_values_are_not_read_ahead() {
     assert!(pool.misses < pool.blocks_used * 19 / 20, "{pool:?}");
 }
 
-/// Threads and a task scan real files at a time, in both directions; one scan ends in the middle. Read-ahead follows how often a scan waits; that
-/// of the task is kept far, so that it reads for itself alone however fast the others and the disk are.
+/// Threads and a task scan real files at a time, in both directions; one scan ends in the middle. Read-ahead follows how often a scan waits; the
+/// task's is kept far, so that it reads for itself alone however fast the others and the disk are.
 #[test]
 fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_beside_one_another() {
     const KEYS: u32 = 100_000;
@@ -270,7 +270,7 @@ fn leaves_that_were_rewritten_since_the_snapshot_are_waited_for_together() {
         }
     };
     expect(0..KEPT);
-    // All leaves that follow are written anew, and leave memory.
+    // All leaves that follow are rewritten, and leave memory.
     for first in (KEPT..KEYS).step_by(1000) {
         let mut batch = crate::Batch::new();
         for key in first..first + 1000 {

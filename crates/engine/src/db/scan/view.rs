@@ -1,4 +1,4 @@
-//! The pages that a scan sees: those that were read for it alone, and otherwise those of the store's view.
+//! The pages that a scan sees: the pages that were read for it alone, and otherwise the pages of the store's view.
 
 use std::cell::RefCell;
 use std::ops::{Deref, Range};

@@ -1,5 +1,5 @@
-//! Dropped tables, beside readers. A reader with the handle of one meets apparent damage: its pages belong to other tables by
-//! then. A snapshot that does not have the table keeps none of its pages.
+//! Dropped tables, and their readers. A reader with the handle of one meets apparent damage: its pages belong to other tables
+//! by then. A snapshot without the table keeps none of its pages.
 
 use nofault_sim::Rates;
 

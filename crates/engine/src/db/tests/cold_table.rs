@@ -104,7 +104,7 @@ proptest! {
         }
         let all: BTreeMap<u32, Vec<u8>> =
             table.range::<&[u8]>(..).map(Result::unwrap).map(|(key, value)| (u32::from_be_bytes(key.try_into().unwrap()), value)).collect();
-        prop_assert!(all == model, "the content is not that of the map");
+        prop_assert!(all == model, "the content differs from the map's");
         db.checkpoint().unwrap();
         let problems = db.verify().unwrap().problems;
         prop_assert!(problems.is_empty(), "{:?}", problems);
@@ -155,7 +155,7 @@ fn a_damaged_leaf_is_named_and_other_tables_keep_working() {
             db.checkpoint().unwrap();
         }
     }
-    // Dropping the table frees pages that cannot be found any more. They stay in use; all else goes on.
+    // Dropping the table frees pages that cannot be found any more. They stay in use; all else continues.
     db.drop_table("first").unwrap();
     db.checkpoint().unwrap();
     let problems = db.verify().unwrap().problems;

@@ -29,7 +29,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Regression: `open_or_create_table` found no table, could not create it, and began anew, for ever.
+/// Regression: `open_or_create_table` found no table, could not create it, and started again, for ever.
 #[test]
 fn a_table_that_never_became_durable_is_no_table_and_calls_say_why() {
     for mode in [Mode::Blocking, Mode::Async] {

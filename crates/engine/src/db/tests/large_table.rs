@@ -173,7 +173,7 @@ fn a_terabyte_opens_and_serves_in_64_mebibytes() {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     };
     let (seconds, most) = work((1 << 40) / PAGE as u64 / LEAF, 64 << 20, 4_000);
-    // The builder's own memory, the process and its stacks come on top; they are small beside the 4 GB of the table.
+    // The builder's own memory, the process and its stacks come on top; they are small in comparison with the 4 GB of the table.
     println!("opened in {seconds:.1} s; {} MB counted, {} MB resident at most", most >> 20, status("VmHWM") >> 20);
     assert!(most <= 64 << 20, "{most} bytes");
 }

@@ -143,7 +143,7 @@ fn commits_beside_each_other_that_free_long_values_all_end() {
     let tree = new_table(&core, Mode::Blocking, "t");
     let (tasks, deletes) = (6, 25);
     let key = |number: usize| format!("key {number:04}");
-    // The keys of one commit lie in leaves of their own, which the commit requests together.
+    // The keys of one commit lie in separate leaves, which the commit requests together.
     let short = |number| Op::Put { tree, key: key(number).into(), value: b"short".to_vec(), expiry: Moment::NEVER };
     commit(&core, Mode::Blocking, (0..tasks * deletes * 20).map(short).collect(), Durability::Sync).unwrap();
     (0..tasks * deletes).for_each(|number| set(&core, tree, &key(number * 20), THREE_PAGES));

@@ -129,7 +129,7 @@ fn a_commit_that_waited_counts_the_pages_as_they_are_by_then() {
         let mut waiting = pin!(core.committer.commit(Commit::blind(vec![op], Durability::Sync)));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         drop(section);
-        // The neighbours go, and the value itself gets pages of its own.
+        // The neighbours go, and the value itself gets exclusive pages.
         for number in [3, 5] {
             commit_ok(&core, Op::Delete { tree, key: key_of(number) });
             content.remove(&key_of(number));

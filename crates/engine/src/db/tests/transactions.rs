@@ -13,7 +13,7 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const ALL: KeyRange = KeyRange { start: Vec::new(), end: None };
 
-/// A scan beside its model: the keys that it may still return.
+/// A scan and its model: the keys that it may still return.
 struct ScanModel {
     scan: TransactionScan<MemoryStore, MemoryLog>,
     direction: Direction,

@@ -21,7 +21,7 @@ use crate::settings::{CompactionMode, Settings};
 
 impl Db {
     /// Reads a whole database that no process has open and checks it, as [`Db::verify`] does, without writing a byte in its
-    /// folders: a backup, also on media that cannot be written. Other processes may check it meanwhile, and none can open it.
+    /// folders: a backup, also on media that cannot be written. Other processes may check it at the same time, and none can open it.
     /// Takes the memory that `settings` allows; pages that the log changes and that do not fit go to a temporary file.
     ///
     /// ```

@@ -151,7 +151,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
     let looked = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&looked);
     look.set(move || {
-        // Commits go on beside the checkpoint, up to a full log.
+        // Commits continue during the checkpoint, up to a full log.
         let mut commits = 0;
         while commit(&mut numbers, &mut promises) {
             commits += 1;

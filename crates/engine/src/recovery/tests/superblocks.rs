@@ -65,7 +65,7 @@ fn a_superblock_that_was_opened_from_outlives_a_power_cut_although_its_write_had
         let mut numbers = Numbers::open(&world).unwrap_or_else(|error| panic!("{error}: {world}"));
         assert_eq!(numbers.opened.base, CommitSeq(2 * KEYS / 10), "{world}");
         let opened = world.events();
-        // Many more pages than fit in memory: they go where those of the first checkpoint were.
+        // Many more pages than fit in memory: they go where the first checkpoint's were.
         set_all(&mut numbers, 3, &mut promises);
         for cut in 0..8 {
             assert!(check_promises(&world.restart(cut), &promises));

@@ -79,8 +79,8 @@ impl Chain {
         Ok(None)
     }
 
-    /// Returns whether the header of the group at this place is intact. Checks the checksum of the header; in earlier
-    /// versions, which had none, that of the whole group, which has a bounded length.
+    /// Returns whether the header of the group at this place is intact, by the header's checksum. Earlier versions had
+    /// none: there the whole group's checksum is verified instead, and its length is bounded.
     fn is_true(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
         let (file_id, segment_bytes) = (self.file.file_id, self.file.segment_bytes);
         if has_header_checksum(&self.file.window[start..]) {

@@ -11,7 +11,7 @@ use crate::wal::{Anchor, LogOptions};
 /// the damage at which it ends: after that, commits that were acknowledged may be missing.
 ///
 /// # Errors
-/// When the log cannot be read at all, or for a reason that says nothing about its content.
+/// When the log cannot be read, or for a reason that says nothing about its content.
 pub(crate) fn read_damaged_log(
     disk: &dyn Disk,
     options: &LogOptions,

@@ -1,4 +1,4 @@
-//! Logs with segments larger than the window through which they are read, and logs that grow meanwhile.
+//! Logs with segments larger than the window through which they are read, and logs that grow as they are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ fn no_commit_is_appended_between_the_reading_of_the_clock_and_the_group_that_it_
         if asked.is_none() {
             let ((done, is_done), log) = (channel(), log_again.clone());
             std::thread::spawn(move || done.send(append(&log, 2, b"two").unwrap()));
-            // No longer than this, as the commit is not to be appended meanwhile.
+            // No longer than this, as the commit is not to be appended before.
             std::thread::sleep(Duration::from_millis(100));
             let early = is_done.try_recv();
             assert!(early.is_err(), "appended while the clock was read: {early:?}");

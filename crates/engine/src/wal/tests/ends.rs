@@ -80,7 +80,7 @@ impl Queue for BadQueue {
     }
 }
 
-/// Regression: one sector that was read as zeroes once made the last commit disappear for good, or the whole log be
+/// Regression: one sector that was read as zeroes once made the last commit disappear finally, or the whole log be
 /// refused.
 #[test]
 fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {

@@ -81,7 +81,7 @@ fn append_whole(log: &Log, commit: u64, len_bytes: usize) -> Result<LogPosition>
     }
 }
 
-/// Appends commit 2, which fills a segment to its end, so that the next commit begins a group of its own.
+/// Appends commit 2, which fills a segment to its end, so that the next commit begins another group.
 fn append_a_group(log: &Log) -> Result<LogPosition> {
     let left = OPTIONS.segment_bytes - log.0.lock().position % OPTIONS.segment_bytes;
     append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - FRAGMENT_HEADER_BYTES)

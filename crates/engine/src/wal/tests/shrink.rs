@@ -163,7 +163,7 @@ fn a_segment_that_nothing_needs_and_that_cannot_be_read_does_not_keep_the_file_l
     let world = SimWorld::new(1, SimOptions::default());
     let (log, mut story) = begin(&world, 1).unwrap();
     story.grow(&log, 1).unwrap();
-    // All that is needed lies in the segments from that of the anchor on.
+    // Everything needed lies in the segments from the anchor's on.
     let segment_bytes = SMALL.segment_bytes;
     let log_bytes = world.read_file("log").unwrap();
     for (slot, bytes) in (0..).zip(log_bytes.chunks_exact(segment_bytes as usize)) {

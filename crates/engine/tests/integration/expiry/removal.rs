@@ -96,7 +96,7 @@ fn a_transaction_that_has_read_an_entry_does_not_fail_because_the_entry_expires_
     assert_eq!(late.get(&table, "b").unwrap(), Some(b"2".to_vec()));
     clock.advance(Duration::from_millis(200));
     assert_eq!(db.remove_expired().unwrap(), 2);
-    // As of its beginning the transaction goes on to see what it has seen.
+    // As of its beginning the transaction still sees what it has seen.
     assert_eq!(reader.get_many(&table, &["a", "b"]).unwrap(), [Some(b"1".to_vec()), Some(b"2".to_vec())]);
     for change in [reader, scanner] {
         change.put(&other, "from", "it").unwrap();

@@ -1,4 +1,5 @@
-//! Entries that expire beside everything else: the format, backups, salvage, watching, indexes, large commits, long values.
+//! Entries that expire along with everything else: the format, backups, salvage, watching, indexes, large commits, long
+//! values.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;

@@ -31,7 +31,7 @@ fn load(db: &Db, table: &Table) {
     }
 }
 
-/// Checks that a load is seen as a whole: all of its entries that last have the value of one round.
+/// Checks that a load is seen entirely: all of its entries that last have the value of one round.
 fn look(db: &Db, table: &Table) {
     let view = db.snapshot();
     let (mut rounds, mut lasting) = (BTreeMap::new(), 0);
@@ -49,7 +49,7 @@ fn look(db: &Db, table: &Table) {
     assert!([0, LOADED / 2].contains(&lasting), "{lasting} entries that last");
 }
 
-/// Changes its part of the table as a map of its own says.
+/// Changes its part of the table, and a map of that part along with it.
 fn change(db: &Db, table: &Table, part: u8, is_over: &AtomicBool) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let (mut model, mut rng) = (BTreeMap::new(), Rng::with_seed(u64::from(part)));
     let far = time(1 << 40);

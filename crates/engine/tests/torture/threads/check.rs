@@ -6,7 +6,7 @@
 //! 1. a view shows no commit that was begun after the view, or that was refused;
 //! 2. it shows every commit that was acknowledged before the view was taken (a snapshot), or had become durable (a power cut);
 //! 3. with a commit it shows every commit that was acknowledged before that one was begun;
-//! 4. the keys that only one thread writes are exactly as its commits up to the position left them, a commit whole or not at all;
+//! 4. the keys that only one thread writes are exactly as its commits up to the position left them, a commit whole or missing;
 //! 5. the keys that several threads write follow from the commits shown: a list has each of them once, in an order that agrees
 //!    with time and with the other lists; a key has the value of a commit to it that no other such commit certainly came after;
 //! 6. of two views one shows every commit that the other shows, and lists begin alike;
@@ -314,7 +314,7 @@ impl<'a> Checker<'a> {
         &self.history.threads[thread][at]
     }
 
-    /// Checks that of two views one shows all that the other shows (rule 6). Loaders are left out: their position is
+    /// Checks that of any two views one shows everything in the other (rule 6). Loaders are left out: their position is
     /// the least possible one.
     fn check_others(&mut self, mut positions: Vec<usize>) -> Result<(), String> {
         positions.truncate(self.history.writers);

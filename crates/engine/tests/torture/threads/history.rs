@@ -1,6 +1,6 @@
 //! Records the commits that several threads attempted on a database, with their times: enough to tell which states it may show.
 //!
-//! Every attempted commit has an id of its own, which is in every value that it writes. Its thread waits for it before it
+//! Every attempted commit has a unique id, which is in every value that it writes. Its thread waits for it before it
 //! begins the next, so of each thread a first part of its commits survives. The commits of a writer also set the writer's
 //! key in the table `marks` to their id, which tells how long that part is.
 

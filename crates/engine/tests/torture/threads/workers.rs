@@ -1,4 +1,4 @@
-//! The threads that use one database beside each other. Each takes random steps until it has done enough or a call fails.
+//! The threads that use one database at a time. Each takes random steps until it has done enough or a call fails.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -230,7 +230,7 @@ pub(crate) fn load(db: &Db, shared: &Shared, loader: usize, mut rng: Rng, base: 
             Some(rows) if rows.is_empty() => {
                 let table = db.table(&name)?;
                 shared.history.begin(thread, id, true, vec![Write::Load { table: name.clone(), first, count }]);
-                // Some entries expire, long after the test: their rows in the index of expiry are put beside all else.
+                // Some entries expire, long after the test: their rows in the index of expiry are put among all else.
                 let end = UNIX_EPOCH + Duration::from_secs(1 << 33);
                 let may_expire = |key: &[u8]| key.len().is_multiple_of(3) && key.len() + 16 <= db.key_bytes_max();
                 table.bulk_load(loaded(id, first, count).map(|(key, value)| {
