@@ -56,7 +56,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts the child in a process group of its own, so that Ctrl-C reaches only the parent, which then asks the
+    /// Starts the child in a new process group, so that Ctrl-C reaches only the parent, which then asks the
     /// child to finish.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Running {
             if cancel.load(Ordering::Relaxed) && !std::mem::replace(&mut signalled, true) {
                 deadline = deadline.map(|_| Instant::now() + LAST_WORDS);
                 if let Some(pid) = rustix::process::Pid::from_raw(self.0.id().cast_signed()) {
-                    // The child may have ended meanwhile: then its last line is in the pipe.
+                    // The child may have ended: then its last line is in the pipe.
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
                 }
             }

@@ -245,7 +245,7 @@ impl Comparison {
     }
 }
 
-/// Factor between the differences of two results and the scatter of their own repeats from which on it is mentioned.
+/// Factor between the differences of two results and the scatter of each one's repeats from which on it is mentioned.
 const BETWEEN_RUNS: f64 = 1.5;
 
 fn verdict(ratio: f64, more_is_better: bool, threshold: f64) -> Verdict {

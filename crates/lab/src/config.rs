@@ -68,7 +68,7 @@ pub struct Config {
     pub stripe_over: Vec<PathBuf>,
     /// Whether fio runs as an outside baseline.
     pub fio: Choice,
-    /// Whether the engine's own pool is measured too; its database is made beside the data file.
+    /// Whether the engine's own pool is measured too; its database is made next to the data file.
     pub pool: Choice,
     /// Values to which the read-ahead of the file's device is set in turn (KiB; needs root), for the trials that depend
     /// on it. Empty: the machine's own value is left.

@@ -1,7 +1,7 @@
-//! The interface of an experiment. A type that implements [`Experiment`] in a folder of its own and is named in the
+//! The interface of an experiment. A type that implements [`Experiment`] in its own folder and is named in the
 //! registry ([`crate::experiments`]) is run, reported, compared and judged; no other module names it.
 //!
-//! The runner's process plans once. Each trial is executed in a child process of its own, inside the memory limit and
+//! The runner's process plans once. Each trial is executed in a separate child process, inside the memory limit and
 //! with cold page tables, so that no trial inherits anything from an earlier one. The [`TrialSpec`] is the child's only
 //! input. Preparing the machine (limits, cold caches, devices, read-ahead) is the runner's work.
 
@@ -27,8 +27,8 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Summary};
 
-/// The part of an experiment that is data, beside the [`Experiment`] trait, which has its code. An experiment gives the
-/// fields in which it differs from [`Description::of`].
+/// The part of an experiment that is data; the [`Experiment`] trait has its code. An experiment gives the fields in
+/// which it differs from [`Description::of`].
 pub(crate) struct Description {
     /// The experiment's name on the command line and in records.
     pub(crate) id: ExperimentId,
@@ -84,7 +84,7 @@ pub(crate) struct Description {
 pub(crate) type Contribute = for<'s> fn(&'s Records<'s>) -> Contribution<'s>;
 
 impl Description {
-    /// An experiment without findings, claims, literature and methods of its own: the base of all descriptions.
+    /// An experiment without findings, claims, literature and methods: the base of all descriptions.
     pub(crate) const fn of(id: ExperimentId, params: &'static dyn Parameters) -> Self {
         Self {
             id,
@@ -147,13 +147,13 @@ pub(crate) trait Experiment: Sync {
         (self.description().execute)(spec, context)
     }
 
-    /// Planned seconds that a trial spends before its clock starts: on making or warming data of its own.
+    /// Planned seconds that a trial spends before its clock starts: on making or warming its data.
     fn preparation_s(&self, _spec: &TrialSpec) -> f64 {
         0.0
     }
 
     /// Whether a trial makes its warm state itself, so that the runner need not read its files into the page cache. A
-    /// trial of the engine's pool fills the pool, and data that is made in memory has no file at all.
+    /// trial of the engine's pool fills the pool, and data that is made in memory has no file.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
         let description = self.description();
         let of_pool = |method: &Method| method.family == Family::Pool;
@@ -195,7 +195,7 @@ pub(crate) trait Experiment: Sync {
         vec![columns::operations(place.summary, self.id(), place.target, &place.variants)]
     }
 
-    /// The groups of trials that the report shows beside a row of a table of published figures.
+    /// The groups of trials that the report shows next to a row of a table of published figures.
     fn counterparts<'g, 'a>(
         &self,
         table: &LiteratureTable,
@@ -207,12 +207,12 @@ pub(crate) trait Experiment: Sync {
 }
 
 /// The flag that raises the memory limit of trials on a target. For experiments that read the data file and RAM-backed
-/// devices: trials on such devices have a limit of their own.
+/// devices: trials on such devices have a different limit.
 pub(crate) fn limit_flag(target: &Target) -> &'static str {
     if target.kind().is_ram_backed() { "--set ram_memory_bytes=BYTES" } else { "--memory" }
 }
 
-/// A command of the program that runs one experiment alone, under a name of its own.
+/// A command of the program that runs one experiment alone, under a different name.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     /// The command's name, as it is written after the program's name.
@@ -294,8 +294,8 @@ pub(crate) struct Available {
 }
 
 impl Available {
-    /// Returns the path of the folder in which an experiment's trials make their databases; it contains those of one
-    /// store at a time. An empty text when no such folder was prepared.
+    /// Returns the path of the folder in which an experiment's trials make their databases; it contains one store's at
+    /// a time. An empty text when no such folder was prepared.
     pub(crate) fn stores_folder(&self, experiment: ExperimentId) -> PathBuf {
         let place = self.stores.iter().find(|place| place.experiment == experiment);
         place.map_or_else(PathBuf::new, |place| place.folder.clone())
@@ -435,7 +435,8 @@ impl Plan {
 
 /// The environment in which a trial is executed.
 pub(crate) struct Context<'a> {
-    /// The counters to read around the trial; they include those of the target's devices and of the trial's cgroup.
+    /// The counters to read around the trial; among them the counters of the target's devices and of the trial's
+    /// cgroup.
     pub(crate) watch: &'a Watch,
     /// Set when the user stops the run.
     pub(crate) cancel: &'a AtomicBool,

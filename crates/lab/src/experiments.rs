@@ -92,8 +92,8 @@ pub fn of_command(name: &str) -> Option<(ExperimentId, Command)> {
     })
 }
 
-/// Whether any of these experiments is about memory maps: every experiment is, except those with a command of their
-/// own.
+/// Whether any of these experiments is about memory maps: every experiment is, except the ones that are commands
+/// themselves.
 pub fn are_about_maps(ids: &[ExperimentId]) -> bool {
     ids.iter().any(|id| find(*id).is_none_or(|experiment| experiment.command().is_none()))
 }

@@ -46,7 +46,7 @@ pub struct Finding {
     pub rule: &'static str,
     /// The finding's rule, in words.
     pub rule_text: &'static str,
-    /// The experiment that the finding is about; `None` for the run as a whole.
+    /// The experiment that the finding is about; `None` for the whole run.
     pub experiment: Option<ExperimentId>,
     /// The kind of the finding: difference, fact, inconclusive or warning.
     pub kind: Kind,
@@ -174,8 +174,8 @@ fn check_equal(a: &Group<'_>, b: &Group<'_>, about: &[Property]) -> Result<(), R
     Err(Refusal::Unequal { experiment: a.spec.experiment, keys: [a.key.clone(), b.key.clone()], reason })
 }
 
-/// Divides the figure of one group by that of another: the ratio of the geometric means of the repeats, with the ends of
-/// its interval ([`statistics`]). `about` names the conditions whose effect the ratio is to show.
+/// Divides the figure of one group by another's: the ratio of the geometric means of the repeats, with the ends of its
+/// interval ([`statistics`]). `about` names the conditions whose effect the ratio is to show.
 ///
 /// # Errors
 /// A refusal where a group has no figure, or the conditions differ in anything else.
@@ -201,7 +201,7 @@ pub(crate) fn ratio_at(
     divide(&sample(a, metric), &sample(b, metric), alpha).map(|(ratio, _)| ratio).ok_or(Refusal::NoFigure)
 }
 
-/// The repeats of a group, with the noise of the groups beside it.
+/// The repeats of a group, with the noise of the groups around it.
 fn sample(group: &Group<'_>, metric: Metric) -> Sample {
     Sample::beside(group.values(metric), group.values_beside(metric))
 }
@@ -227,8 +227,8 @@ fn range_ratio(a: &Spread, b: &Spread) -> Option<Spread> {
     Some(Spread { median: a.median / b.median, min: a.min / b.max, max: a.max / b.min, count })
 }
 
-/// Returns how much the figure of one group exceeds that of another: the difference of the medians, with the smallest and
-/// the largest that the repeats allow. `about` names the conditions whose effect the difference is to show.
+/// Returns how much the figure of one group exceeds another's: the difference of the medians, with the smallest and the
+/// largest that the repeats allow. `about` names the conditions whose effect the difference is to show.
 ///
 /// # Errors
 /// As [`ratio`].
@@ -239,15 +239,15 @@ pub(crate) fn difference(a: &Group<'_>, b: &Group<'_>, metric: Metric, about: &[
     Ok(Spread { median: x.median - y.median, min: x.min - y.max, max: x.max - y.min, count })
 }
 
-/// Divides one ratio by another, such as the gain of one method from more threads by that of another method. The interval
+/// Divides one ratio by another, such as the gain of one method from more threads by another method's. The interval
 /// has the smallest and the largest quotient that both intervals allow.
 pub(crate) fn ratio_of_ratios(a: &Spread, b: &Spread) -> Option<Spread> {
     range_ratio(a, b)
 }
 
 /// Compares two groups of equal conditions. A difference is conclusive where chance alone would give such a ratio in less
-/// than one comparison of twenty, by Welch's t on the logarithms of the repeats, with variances moderated by those of the groups beside
-/// them ([`statistics`]).
+/// than one comparison of twenty, by Welch's t on the logarithms of the repeats, with variances moderated by the neighbouring groups'
+/// ([`statistics`]).
 ///
 /// # Errors
 /// As [`ratio`].

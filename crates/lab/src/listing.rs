@@ -22,7 +22,7 @@ pub struct Entry {
     pub folder: PathBuf,
     /// The content of the folder, or why it cannot be read.
     pub state: State,
-    /// Whether a report lies beside the records.
+    /// Whether a report lies next to the records.
     pub has_report: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The literature's figures as data, shown beside the reader's and never mixed with them: they come from another
+//! The literature's figures as data, shown next to the reader's and never mixed with them: they come from another
 //! machine at another scale.
 
 use crate::format::Unit;
@@ -19,7 +19,7 @@ pub struct Source {
     pub how: &'static str,
 }
 
-/// Figures from one publication beside an experiment's own, in one unit.
+/// Figures from one publication next to an experiment's own, in one unit.
 #[derive(Debug, PartialEq)]
 pub struct LiteratureTable {
     /// The publication that the figures come from.
@@ -30,7 +30,7 @@ pub struct LiteratureTable {
     pub devices: u32,
     /// The quantity measured, as a heading.
     pub title: &'static str,
-    /// The lab's metric whose figures are shown beside the published ones.
+    /// The lab's metric whose figures are shown next to the published ones.
     pub metric: Metric,
     /// Unit of the values.
     pub unit: Unit,
@@ -113,7 +113,7 @@ pub static SYSTEMS: Source = Source {
     how: "the published programs, one thread, medians; no figures of the papers themselves",
 };
 
-/// The reader's own groups beside a row of a table: one for each column.
+/// The reader's own groups next to a row of a table: one for each column.
 #[derive(Debug)]
 pub struct Counterparts<'g, 'a> {
     /// A group for each column; `None` where these records have no such group.

@@ -14,7 +14,7 @@
 //! | `write_check` | whether a target may be overwritten |
 //! | `device_rate` | the rate at which a device gives random reads |
 //! | [`workdir`] | the lab's one folder: locked, tidied, left as it was found |
-//! | [`scratch`] | folders for the files that a trial makes beside the data files |
+//! | [`scratch`] | folders for the files that a trial makes next to the data files |
 //! | [`cache`] | cold and warm page caches, made and checked |
 //! | [`memory`] | less memory than data: cgroup, locked ballast, or a file larger than RAM |
 //! | `footprint` | the memory of a process by the kernel's counts, and the page cache of files |

@@ -3,7 +3,7 @@
 //!
 //! Why the figures can be trusted:
 //! 1. Workers open, map and allocate before the clock starts; all start at one barrier.
-//! 2. Each worker counts in a cache line of its own; the sampling thread only reads.
+//! 2. Each worker counts in a separate cache line; the sampling thread only reads.
 //! 3. Kernel counters are taken at the tick's own time, so a late tick is a longer tick, not a faster one.
 //! 4. Tables show the rates after memory was full (or after the first tick, where it does not fill).
 //! 5. Answers are checked by the workers while they are timed; one wrong block invalidates the trial.
@@ -176,7 +176,7 @@ pub fn run(plan: &Measurement<'_>, works: Vec<Work<'_>>, on_tick: &mut dyn FnMut
 }
 
 /// Like [`run`], but also calls `at_end` when the time is over, while workers may still be at their last operations. A
-/// thread of its own makes the call, so that it is on time even when the sampling thread is not: while workers keep a
+/// dedicated thread makes the call, so that it is on time even when the sampling thread is not: while workers keep a
 /// memory limit exhausted, reading a counter or reporting a tick needs memory from the kernel and may wait as long as
 /// they work.
 ///
@@ -295,7 +295,7 @@ fn watch_until_done(
     while !done {
         let next_tick = last.1 + plan.tick;
         let end = started + plan.duration_with(outcome.full_at_s);
-        // Past its end the measurement goes on, tick by tick, for its first operation.
+        // Past its end the measurement continues, tick by tick, for its first operation.
         let until = if last.1 < end { next_tick.min(end) } else { next_tick };
         done = wait_for_tick(until, plan.cancel, workers_ended);
         done |= stop.load(Ordering::Relaxed) || is_over(end, slots);

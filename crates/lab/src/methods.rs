@@ -1,5 +1,5 @@
 //! Methods, as data: the name of each for people, how it reaches its data, how its writes become durable, its colour.
-//! Each experiment has a table of its own methods; shared ones are here. A method is looked up by its id, and no property
+//! Each experiment has a table of methods; shared ones are here. A method is looked up by its id, and no property
 //! is derived from the id's letters.
 
 use serde::Serialize;
@@ -175,7 +175,7 @@ impl Method {
         Self { pages: Pages::Huge, ..self }
     }
 
-    /// Returns the method as a whole database, which chooses its pages by itself and is warmed through its own calls.
+    /// Returns the method as a complete database, which chooses its pages by itself and is warmed through its own calls.
     pub const fn database(self) -> Self {
         Self { pages: Pages::Own, warm: Warmth::Ready, ..self }
     }

@@ -350,8 +350,7 @@ pub(super) fn settle_files(
     settle::settle(spec, layout, pattern, (settle::IN_FLIGHT, 16), cancel, &reader)
 }
 
-/// Makes the memory that this process allocates from now on lie in small pages, as that of a map. For a trial's own
-/// process.
+/// Makes the memory that this process allocates from now on lie in small pages, like a map's. For a trial's process.
 ///
 /// # Errors
 /// `System` where the kernel refuses it.

@@ -1,6 +1,6 @@
 //! One self-contained HTML file from a record file: a paper of two pages (question, machine, verdict, three figures, a
-//! table), then appendices that fold: each experiment with its findings, figures, tables, method and the literature beside
-//! it. No network, no script needed; the same records give the same bytes.
+//! table), then appendices that fold: each experiment with its findings, figures, tables, method and the literature's
+//! figures. No network, no script needed; the same records give the same bytes.
 //!
 //! Everything from the records passes the template's escaping or `show::svg::escape`; only drawings made here are markup.
 

@@ -3,7 +3,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`child`] | one trial in a process of its own |
+//! | [`child`] | one trial in a separate process |
 //! | `noise` | the signs of other load during a trial |
 //! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
 //! | `results` | results read, and the files that are made from them |
@@ -156,7 +156,7 @@ pub fn run(options: &RunOptions, progress: &mut Progress, cancel: &AtomicBool) -
     let closed = prepared.close();
     let settled = writer.settle().map_err(LabError::from);
     let records = writer.read_back().map_err(LabError::from)?;
-    // A failure from here on does not affect the measurements: it is reported beside them.
+    // A failure from here on does not affect the measurements: it is reported next to them.
     let reported = write_report(&records, &folder.join(REPORT_NAME));
     let trouble =
         [closed, settled, reported].into_iter().filter_map(Result::err).fold(trouble, |before, error| match before {
@@ -330,7 +330,7 @@ impl Runner<'_> {
             (CacheState::Warm, MemoryMethod::None) => None,
             _ => Some(cache::make_cold(&paths, cache::Means::best())?),
         };
-        // The old ballast is dropped first: a new one made beside it would be too small once the old one is gone.
+        // The old ballast is dropped first: a new one made at the same time would be too small once the old one is gone.
         let held = self.ballast.take().filter(|(held, _)| *held == spec.memory).map(|(_, limit)| limit);
         let limit = match held {
             Some(limit) => limit,
@@ -373,7 +373,7 @@ impl Runner<'_> {
     }
 }
 
-/// The failures of single trials, after which a run goes on.
+/// The failures of single trials, after which a run continues.
 #[derive(Debug, Clone, Default)]
 struct Failures {
     /// Number of blocks with other content than was written there.

@@ -1,4 +1,4 @@
-//! A configuration as a whole: the presets, the checks, and the changes by a TOML file, `--set` and the flags. The
+//! A whole configuration: the presets, the checks, and the changes by a TOML file, `--set` and the flags. The
 //! parameters of the experiments are their own; this module asks each experiment of the registry for its part.
 
 use std::fmt;
@@ -64,7 +64,7 @@ impl Config {
             data_bytes: 5 * GIB / 2,
             ram_data_bytes: 3 * GIB,
             ram_memory_bytes: 512 * MIB,
-            // Linux's own default, beside the machine's present value.
+            // Linux's own default, and the machine's present value.
             read_ahead_kb: vec![128],
             ..quick
         };
@@ -173,7 +173,7 @@ impl Config {
         }
     }
 
-    /// Parses a TOML file's text. Missing values are those of the preset that the file names (`quick` where it names
+    /// Parses a TOML file's text. Missing values come from the preset that the file names (`quick` where it names
     /// none).
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl Config {
         self.with(given).map_err(usage)
     }
 
-    /// Returns the configuration with the values of a TOML table in place of its own.
+    /// Returns the configuration with the values of a TOML table instead of its own.
     fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
         let whole = self.clone().normalised()?;
         let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //! owner or their data. [`read`] turns such a file into records again.
 //!
 //! Kept true by: every text of every record is redacted, whatever field it stands in; a field that holds a path by its name is
-//! replaced as a whole. The ticks and the raw histograms are left out to keep the file small, and it says so.
+//! replaced entirely. The ticks and the raw histograms are left out to keep the file small, and it says so.
 
 use std::path::Path;
 
@@ -203,7 +203,7 @@ impl Redaction<'_> {
     }
 }
 
-/// The places at which a name stands as a word of its own.
+/// The places at which a name stands as a separate word.
 fn word_places(text: &str, name: &str) -> Vec<usize> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let free = |(at, _): &(usize, &str)| !text[..*at].ends_with(part) && !text[at + name.len()..].starts_with(part);

@@ -1,4 +1,4 @@
-//! Key-value stores as experiments use them: the engine, and its rivals, each in a file of its own. A rival that was
+//! Key-value stores as experiments use them: the engine, and its rivals, each in its own file. A rival that was
 //! not compiled in is still listed, with the cargo feature that adds it. LMDB and SQLite, the two that users of a map
 //! most often run, are part of every build.
 //!
@@ -38,7 +38,7 @@ pub(crate) fn not_built(feature: &str) -> String {
     format!("not built: --features {feature}")
 }
 
-/// Bytes of keys and values in one commit, while a store without a bulk load of its own is filled. Bounded because a
+/// Bytes of keys and values in one commit, while a store without its own bulk load is filled. Bounded because a
 /// commit's changes are in memory.
 const FILL_BYTES: usize = 8 << 20;
 
@@ -52,7 +52,7 @@ pub(crate) struct Kind {
     pub(crate) id: &'static str,
     /// The cargo feature that adds the store; empty for a store that is always there.
     pub(crate) feature: &'static str,
-    /// The fraction of the memory that the store gets as a cache of its own; the rest is for the process and the page
+    /// The fraction of the memory that the store gets as its cache; the rest is for the process and the page
     /// cache.
     pub(crate) cache_share: f64,
     /// The store's name and its access path, for people.
@@ -74,7 +74,7 @@ pub(crate) const KINDS: [Kind; 11] = [
     ahead(kind("lmdb-readahead", "", 0.0, "LMDB, read through a map, with read-ahead")),
     kind("sqlite", "", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
     ahead(kind("sqlite-mmap", "", 0.25, "SQLite, WAL, mmap_size above the file's size")),
-    kind("redb", "peers", 0.5, "redb: read calls and a cache of its own"),
+    kind("redb", "peers", 0.5, "redb: read calls and its own cache"),
     kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
     Kind {
         commits_durably: false,

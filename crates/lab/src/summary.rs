@@ -1,7 +1,7 @@
 //! Trials grouped over their repeats, and the metrics computed from them. The one place that decides which trials
 //! count, which are invalid, and how a metric is defined. Findings, tables, charts and comparisons all read from here.
 //!
-//! Rules: a trial with wrong data, failed operations or no operation at all has no figure, ever. A partial trial counts
+//! Rules: a trial with wrong data, failed operations or without operations has no figure, ever. A partial trial counts
 //! only where no whole one exists. Every figure is a median with the smallest and the largest of its repeats.
 
 mod conditions;
@@ -248,7 +248,7 @@ pub struct Group<'a> {
     pub worthless: Vec<(u32, String)>,
     /// Number of trials that were cut short, whether they count or not.
     pub partial: usize,
-    /// The trials that count of each group that stands beside this one, this one included: of the same experiment, variant, target and
+    /// The trials that count of each group that stands next to this one, this one included: of the same experiment, variant, target and
     /// cache, judged by the same metric, and with full memory where they need it. Their noise is of one kind.
     beside: Rc<[Vec<&'a Trial>]>,
 }
@@ -264,7 +264,7 @@ impl<'a> Group<'a> {
         values(&self.good, metric)
     }
 
-    /// The values of a metric in each group that stands beside this one, this one included.
+    /// The values of a metric in each group that stands next to this one, this one included.
     pub fn values_beside(&self, metric: Metric) -> impl Iterator<Item = Vec<f64>> {
         self.beside.iter().map(move |trials| values(trials, metric))
     }
@@ -303,8 +303,8 @@ impl<'a> Group<'a> {
     }
 
     /// Whether the method waits for absent pages outside of the timed access (`op`): it asks for a page first and
-    /// serves other requests meanwhile. The tail of `op` then covers resident pages only, and cannot be compared with
-    /// that of a thread that waits within its accesses.
+    /// serves other requests until it is there. The tail of `op` then covers resident pages only, and cannot be
+    /// compared with the tail of a thread that waits within its accesses.
     pub fn waits_apart(&self) -> bool {
         let timed =
             |trial: &Trial, name: &str| trial.outcome.latency.get(name).is_some_and(|latency| latency.count > 0);
@@ -437,7 +437,7 @@ fn values(trials: &[&Trial], metric: Metric) -> Vec<f64> {
     trials.iter().filter_map(|trial| metric.of(&trial.outcome)).collect()
 }
 
-/// Gives each group the trials of those that it stands beside.
+/// Gives each group the trials of its neighbours.
 fn stand_beside<'a>(groups: &mut [Group<'a>]) {
     let place = |group: &Group<'a>| {
         let spec = group.spec;

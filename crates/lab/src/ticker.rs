@@ -54,7 +54,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Records ticks without end: a task that runs beside the observed tasks.
+    /// Records ticks without end: a task that runs along with the observed tasks.
     pub(crate) async fn run(&self) {
         while let Ok(mut ready) = self.timer.readable().await {
             self.collect();

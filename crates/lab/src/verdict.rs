@@ -284,7 +284,7 @@ fn how_sure(
     if noise.is_loud() {
         at_most(Sure::Little, format!("the machine was not quiet: {}", noise.words()));
     } else {
-        // The run as a whole was quiet; the trials that decide may not have been.
+        // The whole run was quiet; the trials that decide may not have been.
         let deciding: BTreeSet<&str> =
             decisive.iter().flat_map(|reason| reason.trials.iter().map(String::as_str)).collect();
         let noise = Noise::of(records.summary, |group| deciding.contains(group.key.as_str()));

@@ -2,7 +2,7 @@
 //! the noise of a real run.
 //!
 //! `noise.txt` has a line for each of its trials: the logarithms of the repeats, less their mean. It was taken on a virtual
-//! machine with two CPUs beside other work, so that it is not the noise of a textbook: its trials scatter by a thousandth to
+//! machine with two CPUs and other work, so that it is not the noise of a textbook: its trials scatter by a thousandth to
 //! more than a half.
 
 use super::*;
@@ -93,8 +93,8 @@ fn scatter(random: &mut fastrand::Rng) -> f64 {
     normal * if random.u8(..20) == 0 { 3.0 } else { 1.0 } / 1.18
 }
 
-/// Makes a run with these deviations of its trials. `between` scatters each trial of the run as a whole, in units of its
-/// own noise, and `factor` changes the first three trials.
+/// Makes a run with these deviations of its trials. `between` scatters each whole trial of the run, in units of its own
+/// noise, and `factor` changes the first three trials.
 pub(crate) fn run(
     noise: &[f64],
     repeats: u32,

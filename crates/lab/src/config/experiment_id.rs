@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExperimentId(&'static str);
 
-/// Names that were read and not written in the source. Each is kept once and for good: there are as many as a record file has experiments.
+/// Names that were read and not written in the source. Each is kept once and never dropped: there are as many as a record file has experiments.
 static INTERNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 impl ExperimentId {

@@ -22,8 +22,8 @@ pub struct Flag {
     pub kind: Kind,
     /// The experiments whose parameters the flag changes.
     pub reach: Reach,
-    /// Sets the value of the configuration that all experiments share; `None` where each experiment has a parameter of
-    /// its own.
+    /// Sets the value of the configuration that all experiments share; `None` where each experiment has its own
+    /// parameter.
     pub shared: Option<fn(&mut Config, &Value)>,
 }
 

@@ -10,7 +10,7 @@ use super::flags::{Flag, FlagValue, Reach, Use};
 use super::sections::Section;
 use super::{Config, ExperimentId, Preset};
 
-/// The parameters of an experiment, as a type of its own.
+/// The parameters of an experiment, as a type.
 pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
     /// The experiment that has these parameters. Its name is the name of their section.
     const OF: ExperimentId;
@@ -33,7 +33,7 @@ pub trait Params: Serialize + DeserializeOwned + Sized + 'static {
 
 impl Config {
     /// Returns the parameters of the experiment of `P`. A missing value is the preset's. A section that cannot be read
-    /// is the preset's as a whole; [`Config::validate`] refuses such a configuration.
+    /// is entirely the preset's; [`Config::validate`] refuses such a configuration.
     pub fn params<P: Params>(&self) -> P {
         self.try_params().unwrap_or_else(|_| P::preset(self.preset))
     }
@@ -59,7 +59,7 @@ pub(crate) trait Parameters: Sync {
     /// Returns the experiment's section with the values of a preset.
     fn preset(&self, preset: Preset) -> Section;
 
-    /// Writes the experiment's section anew, in the declared order and with each value in its declared type.
+    /// Rewrites the experiment's section, in the declared order and with each value in its declared type.
     ///
     /// # Errors
     /// The value that cannot be read.

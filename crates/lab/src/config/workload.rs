@@ -45,6 +45,6 @@ pub struct WorkloadConfig {
     pub threads: u32,
     /// Whether an occasional slow answer is a problem.
     pub latency_matters: YesNo,
-    /// Whether several changes must happen together or not at all, and survive a crash.
+    /// Whether several changes must happen together or not happen, and survive a crash.
     pub needs_transactions: YesNo,
 }

@@ -12,7 +12,7 @@
 //! - `sequential`, the source's: the sum of every 512th byte. Large read-ahead hides the hazard, so the figure means
 //!   little without the device's `read_ahead_kb`.
 //!
-//! On the executor's thread a timer of 1 ms fires beside the tasks; its lateness is the delay that a user of the
+//! On the executor's thread a timer of 1 ms fires among the tasks; its lateness is the delay that a user of the
 //! executor sees. The kernel's timer counts expirations, so a tick that the executor ran too late still counts with its
 //! full lateness.
 
@@ -145,7 +145,7 @@ impl Experiment for AsyncHazard {
         strips.into_iter().chain(figures::lateness(&section.groups, &section.title)).collect()
     }
 
-    /// How late a timer beside the tasks fires on the file, for everything that runs on the executor's own thread.
+    /// How late a timer among the tasks fires on the file, for everything that runs on the executor's own thread.
     fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
         let on_executor =
             |group: &&Group<'_>| spread_of(&group.spec.method).is_some_and(|(spread, _)| spread.is_of_executor());
@@ -181,7 +181,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                     continue;
                 }
                 let ring_has_no_cache = spread == Spread::Ring && cache == CacheState::Warm;
-                // Only warm data can be touched before, and only to stand beside the pool, which has no sequential trial.
+                // Only warm data can be touched before, and only to stand next to the pool, which has no sequential trial.
                 let touched = means == Means::TouchedMap && (cache == CacheState::Cold || variant == SEQUENTIAL);
                 if !(variant == SEQUENTIAL && yields || ring_has_no_cache || touched) {
                     plan.trials.push(trial(config, &available.small_files, variant, method, cache, &[]));

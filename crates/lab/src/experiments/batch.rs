@@ -99,7 +99,7 @@ impl Experiment for Batch {
         vec![figures::sheet(place.summary, place.target, &place.variants)]
     }
 
-    /// The trials with the largest request stand beside a published figure.
+    /// The trials with the largest request stand next to a published figure.
     fn counterparts<'g, 'a>(
         &self,
         table: &LiteratureTable,

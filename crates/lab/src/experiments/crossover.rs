@@ -3,7 +3,7 @@
 //! A grid: data from half of memory to eight times memory, reads that are uniform or zipfian, one to many requests in
 //! flight. At each point the best valid map stands against buffered reads, direct reads and the engine's pool, under the same
 //! memory limit. Memory settles before the clock starts ([`crate::read_loops::settle`]), by each method's own reads in the
-//! trial's own order, so that the miss rate is that of the method's own replacement.
+//! trial's own order, so that the miss rate follows from the method's own replacement.
 //!
 //! A further variant, `hot-set`, decides one claim on a RAM-backed device of the lab's own: whether a map told RANDOM loses
 //! pages that are in use. There the device's read-ahead can be switched off without a change to the user's disk.

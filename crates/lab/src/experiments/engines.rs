@@ -6,7 +6,7 @@
 //! memory for every kind of cache; every figure belongs to one class of durability; settings are kept with each trial.
 //!
 //! The trials of one store follow each other on one database, which the first of them makes. So only one database is on
-//! the disk at a time, and every repeat begins with a fresh one. In the mixes each operation is a request of its own
+//! the disk at a time, and every repeat begins with a fresh one. In the mixes each operation is a separate request
 //! and opens a read view of the newest commit. Every answer is checked, also against values that were overwritten
 //! before the read began (`history`).
 
@@ -65,8 +65,8 @@ const ORDER: [&str; 11] =
     [LOAD, SCAN, "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-f", "ycsb-d", "ycsb-e", SCAN_AGED, COMMIT, COMMIT_MANY];
 /// Share of a trial's time in which the store warms up, unmeasured.
 const WARM_SHARE: f64 = 1.0 / 3.0;
-/// The device's read-ahead under the map without a hint whose evictions are compared with those of a map told RANDOM: both then
-/// read single pages.
+/// The device's read-ahead under the map without a hint whose evictions are compared with a map told RANDOM: both then read
+/// single pages.
 const NO_READ_AHEAD: &u64 = &0;
 /// Why a store has no figure for durable commits.
 const NO_DURABLE_COMMITS: &str = "durable commits: it can make only all of its data durable, by a snapshot";

@@ -1,7 +1,7 @@
 //! Measures the effects of failing I/O on each store, and the cost of detecting it. After §3.3 of "Are You Sure You
 //! Want to Use MMAP in Your Database Management System?" (CIDR 2022).
 //!
-//! Five variants are faults. Each fault is real and happens in a process of its own, which may die of it:
+//! Five variants are faults. Each fault is real and happens in a separate process, which may die of it:
 //! - `truncated`: another process cuts the file under an open store, at a page; `truncated-inside`: within its last
 //!   page, so that the rest of the page reads as zeroes and no signal comes;
 //! - `read-error`: the device fails one page (a file system of the lab's own), then delivers it again;

@@ -2,10 +2,10 @@
 //! a file in folios of one page, or of several where the file system supports large folios; a fault maps the pages of
 //! the folio around the faulting page.
 //!
-//! Each trial writes a file of its own, which has no name, in calls of the requested folio size: a file system with
+//! Each trial writes a new file, which has no name, in calls of the requested folio size: a file system with
 //! large folios caches the data of each call as one folio. Before the clock starts, the trial reads the real folio
 //! sizes from `/proc/kpageflags`. When the file system used other sizes the trial is not measured, and the record names
-//! these sizes. Then the file is mapped anew again and again, and the first word of each page is loaded and checked.
+//! these sizes. Then the file is mapped again and again, and the first word of each page is loaded and checked.
 //!
 //! Limits: nothing is evicted and all data is in the page cache, so the figures show the cost of the fault and no
 //! other. The 2 MiB folio may be mapped by one entry of the page table's upper level, which also saves misses of the

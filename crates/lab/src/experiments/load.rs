@@ -4,7 +4,7 @@
 //! Three variants:
 //! - `cold`: the file is on the device, and fits in memory. The clock stops when a word of each of its pages was checked.
 //! - `warm`: the same, with the file in the page cache.
-//! - `cyclic`: the file is read from front to back over and over, at sizes around that of the memory. A cache that evicts the
+//! - `cyclic`: the file is read from front to back over and over, at sizes around the memory's. A cache that evicts the
 //!   oldest page evicts each page just before it is needed; a program that reads by itself may keep a part of the file.
 //!
 //! Methods: a map whose pages are touched, asked for first (WILLNEED), or all mapped by one call (POPULATE_READ); read

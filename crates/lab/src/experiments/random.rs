@@ -104,12 +104,12 @@ impl Experiment for Random {
         figures
     }
 
-    /// Reads per second of the best methods, and the filling of memory beside the paper's curves; both on the file.
+    /// Reads per second of the best methods, and the filling of memory with the paper's curves; both on the file.
     fn paper(&self, summary: &Summary<'_>) -> Vec<Figure> {
         let (groups, place) = (summary.at(ID, "", "file"), "file");
         let axis = "reads per second";
         let curve = figures::curves(&groups, place);
-        // Memory fills in trials of their own, beside which the explicit reads of the curve stand.
+        // Memory fills in separate trials, compared with the curve's explicit reads.
         let fills = summary.at(ID, FILL, place);
         let explicit = groups.iter().copied().filter(|group| group.family() != Family::Mapped);
         let filling: Vec<&Group<'_>> =
@@ -137,7 +137,7 @@ enum Sweep {
     /// Every count that the configuration names: of threads or of requests in flight, as the method has it.
     All,
     /// Only the count nearest to [`USUAL`]: for methods that are slow with every count, such as a map with a wrong hint,
-    /// and for those that stand beside the curve.
+    /// and for methods that stand next to the curve.
     One,
 }
 
@@ -228,7 +228,7 @@ fn plan_target(
         }
     }
     if !lean {
-        // The engine as it is, with its frames in huge pages: beside the curve, compared with nothing in small ones.
+        // The engine as it is, with its frames in huge pages: next to the curve, compared with nothing in small ones.
         planner
             .add("pool-tasks", depths.iter().copied().max().map(|depth| in_huge_pages(params(1, depth, block_bytes))));
     }
@@ -291,7 +291,7 @@ fn in_huge_pages(mut params: Params) -> Params {
 /// The length of a trial in seconds: long enough for a 99th percentile, or to fill memory in a trial that begins with empty
 /// memory.
 fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
-    // A trial that fills memory goes on for as long again, so half of the time is planned for it.
+    // A trial that fills memory runs for as long again, so half of the time is planned for it.
     let filling = if trial.variant == FILL { trial.memory.bytes as f64 / PAGE_BYTES as f64 } else { 0.0 };
     read_trials::long_enough(trial, available, read_trials::READS_MIN.max(filling))
 }

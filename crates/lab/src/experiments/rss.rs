@@ -44,7 +44,7 @@ const LIMIT: &str = "limit_bytes";
 const METHODS: [&str; 4] = ["mmap-random", "pread-buffered-random", "pread-direct", "pool"];
 /// Planned seconds before the clock of a trial starts, in which memory settles.
 const SETTLING_S: f64 = 1.5;
-/// Length in seconds of the reads beside a growing neighbour, beside the time in which the limit is filled. The kernel kills one
+/// Length in seconds of the reads next to a growing neighbour, without the time in which the limit is filled. The kernel kills one
 /// of the two processes long before.
 const UNDER_PRESSURE_S: f64 = 8.0;
 /// Planned seconds from the start of both processes until one is killed.
@@ -105,7 +105,7 @@ impl Experiment for Rss {
         figures::sheets(place.summary, place.target, &place.variants)
     }
 
-    /// The trials with the largest data stand beside a published figure.
+    /// The trials with the largest data stand next to a published figure.
     fn counterparts<'g, 'a>(
         &self,
         table: &LiteratureTable,

@@ -6,7 +6,7 @@
 //!   has written them (after another process's sync; in longer presets also by its own write-back, and by eviction where
 //!   a transaction changes more than memory holds), and reads them from disk;
 //! - `commits`: the engine's B+tree over each way to prevent that (`nofault::mmap`) and over the engine's own pool.
-//!   Writers commit pairs of keys durably while a reader reads. Then a process of its own goes on committing until it
+//!   Writers commit pairs of keys durably while a reader reads. Then a separate process commits until it
 //!   is killed (SIGKILL). The store is opened again, and every acknowledged commit is looked up.
 //!
 //! Kept true by: tree, node format, log and durability are the same for all; every value can be verified by itself, and

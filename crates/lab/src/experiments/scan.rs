@@ -1,7 +1,7 @@
 //! Measures how fast a file can be scanned, from one device and from several. After §4.2 of "Are You Sure You Want to
 //! Use MMAP in Your Database Management System?" (CIDR 2022).
 //!
-//! Mapped and `pread` methods run several threads, each on a part of its own at a time, as the original benchmark does;
+//! Mapped and `pread` methods run several threads, each on its own part at a time, as the original benchmark does;
 //! the ring and fio run one thread with large blocks and many in flight. A scan wraps around until the time is over.
 //! Over several files consecutive stripes lie on consecutive files: the ring reads them through a striped disk, the map
 //! through one map a file.
@@ -181,7 +181,7 @@ fn plan_striped(
     plan: &mut Plan,
 ) {
     if parts.len() < 2 {
-        let reason = "one file or device only: name more with stripe_over, on devices of their own";
+        let reason = "one file or device only: name more with stripe_over, on other devices";
         let reason = if label == "striped" { reason } else { "one RAM-backed device only: set scan.ram_devices to 2" };
         return skip(plan, label, reason);
     }
@@ -202,7 +202,7 @@ fn plan_striped(
         let read = || most.map(|threads| striped(with_part(config, params(threads, 1, scan.block_bytes))));
         planner.add("pread-direct", read());
         planner.add("uring-direct", scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
-        planner.skip("fio-uring", "fio has no stripes of its own: it is the baseline on one device".into());
+        planner.skip("fio-uring", "fio has no stripes: it is the baseline on one device".into());
         planner
             .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
         if config.preset == Preset::Quick {

@@ -16,7 +16,7 @@
 //! stall. `prepare` is work done once beforehand, which stalls the thread as well. Figures give the resources that a
 //! work-around takes: `extra_threads`, `extra_memory_bytes`, `prepare_s`. A probing thread waits for its helpers when
 //! it has no other work. That time counts in `wait`, and requesting an absent page counts in `probe`; neither is part
-//! of `op`, because the program chooses when to wait. So the `op` of probing is not compared with that of other
+//! of `op`, because the program chooses when to wait. So the `op` of probing is not compared with the `op` of other
 //! methods. The ring's wait for the next page in order is part of its `op`.
 
 mod ahead;
@@ -51,7 +51,7 @@ use crate::workload::PAGE_BYTES;
 
 /// The variant that accesses random pages in an order that is known some pages ahead.
 pub const AHEAD: &str = "ahead";
-/// The variant with a working set that fits in memory, beside a background load.
+/// The variant with a working set that fits in memory, under a background load.
 pub const FITS: &str = "fits";
 /// The variant in which the leaves of a tree are scanned.
 pub const LEAF_SCAN: &str = "leaf-scan";
@@ -222,7 +222,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     for name in ["extra_threads", "extra_memory_bytes", "prepare_s"] {
         outcome.figures.entry(name.into()).or_insert(0.0);
     }
-    // Calls made once beforehand stall as well: they are reported beside the percentiles, which would hide them.
+    // Calls made once beforehand stall as well: they are reported next to the percentiles, which would hide them.
     if let Some(op) = outcome.latency.get("op") {
         outcome.figures.insert("longest_stall_s".into(), op.max_ns as f64 / 1e9);
     }

@@ -37,8 +37,8 @@ pub struct Claim {
     pub(crate) needs: &'static [Precondition],
 }
 
-/// A property of the machine without which the effect of a claim cannot appear: the least amount, and that of the claim's
-/// source.
+/// A property of the machine without which the effect of a claim cannot appear: the least amount, and the amount in the
+/// claim's source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Precondition {
     /// Number of CPUs.
@@ -54,7 +54,7 @@ pub(crate) const PAPERS_CPUS: Precondition = Precondition::Cpus { least: 16, sou
 pub(crate) const PAPERS_DEVICE: Precondition = Precondition::Reads { least_per_s: 400e3, source_per_s: 900e3 };
 
 impl Precondition {
-    /// Returns what is missing, with this machine's figure beside the source's; `None` where nothing is, and where the
+    /// Returns what is missing, with this machine's figure and the source's; `None` where nothing is, and where the
     /// records do not tell.
     fn missing(self, records: &Records<'_>) -> Option<String> {
         match self {

@@ -59,7 +59,7 @@ const DRIFTS_NAMED: usize = 2;
 /// A change of one experiment's figures from the first repeat to the last, of all its methods together.
 pub(crate) struct Drift {
     pub(crate) experiment: ExperimentId,
-    /// The figures of the last repeat over those of the first, in the direction in which more is better.
+    /// The figures of the last repeat over the first's, in the direction in which more is better.
     factor: f64,
 }
 
@@ -75,7 +75,7 @@ impl Drift {
         };
         let (named, others) = by_size.split_at(by_size.len().min(DRIFTS_NAMED));
         let changes: Vec<String> = named.iter().map(|drift| change(drift)).collect();
-        let others = if others.is_empty() { String::new() } else { format!(", and those of {} more", others.len()) };
+        let others = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
         format!("figures changed from the first repeat to the last: {}{others}", changes.join(", "))
     }
 }

@@ -1,5 +1,5 @@
 //! Rules about reads of data larger than memory: rates of mmap against explicit I/O, their CPU, and the work of reclaim
-//! meanwhile.
+//! at that time.
 
 use super::{Finding, Kind, best, best_pair, compare, keys, on, or_refused, shown};
 use crate::format::{Unit, digits};
@@ -45,7 +45,7 @@ pub(crate) fn mapped_against_explicit(
     let work = if metric == Metric::BytesPerS { "scans at" } else { "reaches" };
     all.push(Finding {
         rule: "mapped-against-explicit",
-        rule_text: "median rate of the fastest mapped method over that of the fastest of the lab's own O_DIRECT \
+        rule_text: "median rate of the fastest mapped method over the fastest of the lab's own O_DIRECT \
             methods, on the same target and under equal conditions: requests in flight, page size, batching; conclusive where chance alone \
             would give such a ratio in less than one comparison of twenty",
         text: format!(

@@ -39,7 +39,7 @@ fn rates_at(groups: &[&Group<'_>], target: &str, (hint, metric): (Hint, Metric),
         });
         all.push(Finding {
             rule,
-            rule_text: "median rate of the engine's fastest method over that of the fastest raw O_DIRECT one, and of the fastest mapped one, on \
+            rule_text: "median rate of the engine's fastest method over the fastest raw O_DIRECT one's, and of the fastest mapped one, on \
                 the same target and under equal conditions. A read through the engine descends a B+tree, verifies a checksum when the page comes from the disk, and copies \
                 its value out; its pool is smaller than the memory limit, which page cache may fill",
             text: format!(

@@ -112,7 +112,7 @@ pub struct Workload {
     pub threads: Option<u32>,
     /// Whether an occasional slow answer is a problem.
     pub latency_matters: Option<bool>,
-    /// Whether several changes must happen together or not at all, and survive a crash.
+    /// Whether several changes must happen together or not happen, and survive a crash.
     pub needs_transactions: Option<bool>,
 }
 
@@ -372,7 +372,7 @@ pub(crate) struct Reading {
     pub(crate) sequential: bool,
 }
 
-/// Compares the curve of a map over requests in flight with those of the two `sides`, explicit I/O and the engine's pool:
+/// Compares the curve of a map over requests in flight with the curves of the two `sides`, explicit I/O and the engine's pool:
 /// where the user does not say how many requests there are, the whole curve counts.
 fn by_curves<'s>(maps: &[&'s Group<'s>], sides: &[Vec<&'s Group<'s>>; 2], reading: &Reading) -> Vec<Reason> {
     let Reading { rate, cpu, words: [what, per], .. } = *reading;

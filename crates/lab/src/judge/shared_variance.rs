@@ -1,4 +1,4 @@
-//! The variance that measurements beside one another share, and the moderation of a single one by it. Two repeats alone say next to
+//! The variance that neighbouring measurements share, and the moderation of a single one by it. Two repeats alone say next to
 //! nothing about their noise: in one measurement of twenty their variance is less than a 250th of the true one.
 //!
 //! Source: Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray experiments" (2004),
@@ -40,7 +40,7 @@ const SMALLEST: f64 = 1e-10;
 /// The same as a part of the median: equal repeats are a matter of resolution, and their logarithm would outweigh all others.
 const SMALLEST_PART: f64 = 1e-5;
 
-/// The part of the common value's degrees that counts; the rest pays for the noise of their own estimate. With the noise of a real run
+/// The part of the common value's degrees that counts; the rest pays for the noise of their estimate. With the noise of a real run
 /// (`judge::tests`) and two repeats chance decides 5.7 % of comparisons at 5 % and 1.9 % at 1 %; if all counted, it would decide 6.0 % and 2.5 %.
 const COUNTED: f64 = 0.5;
 
@@ -53,7 +53,7 @@ impl SharedVariance {
             return None;
         }
         let smallest = (SMALLEST_PART * known[known.len() / 2].value).max(SMALLEST);
-        // The logarithm of an estimate is lower than that of its variance by `bias`, in the mean.
+        // The logarithm of an estimate is lower than its variance's by `bias`, in the mean.
         let bias = |freedom: f64| digamma(freedom / 2.0) - (freedom / 2.0).ln();
         let logarithm = |estimate: &Variance| estimate.value.max(smallest).ln() - bias(estimate.freedom);
         let (count, logarithms) = (known.len() as f64, known.iter().map(logarithm).collect::<Vec<_>>());
@@ -130,7 +130,7 @@ mod tests {
         // All twelve know no more than their 24 degrees.
         assert_eq!(shared.freedom_max(), 24.0);
         assert_eq!(shared.moderate(Variance { value: 0.0, freedom: 2.0 }).freedom, 2.0 + COUNTED * 24.0);
-        // Of the estimates of equal variances those of every other pool scatter more than they do in the mean.
+        // Of the estimates of equal variances every other pool's scatter more than they do in the mean.
         let mut runs =
             (0..200).map(|_| SharedVariance::of(estimates(40, 1, None, &mut random)).unwrap()).collect::<Vec<_>>();
         runs.sort_by(|a, b| a.freedom.total_cmp(&b.freedom));

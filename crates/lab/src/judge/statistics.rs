@@ -3,9 +3,9 @@
 //!
 //! Rates and times are positive and their noise is a factor, so everything is computed on logarithms. A ratio's interval
 //! is Welch's: Student's t on the difference of the mean logarithms, without assuming that both sides are equally noisy.
-//! The variances that enter it are moderated by those of the measurements beside it ([`SharedVariance`]), because two repeats
-//! alone say little about the noise; so are those of two whole results.
-//! Many p-values are corrected by Benjamini and Hochberg's method.
+//! The variances that enter it are moderated by the neighbouring measurements' ([`SharedVariance`]), because two repeats
+//! alone say little about the noise; so are the variances of two whole results. Many p-values are corrected by Benjamini and
+//! Hochberg's method.
 
 use super::distributions::{p_of_t, t_quantile};
 use super::shared_variance::{SharedVariance, Variance};
@@ -19,7 +19,7 @@ const RESULTS_ALPHA: f64 = 0.01;
 /// for that: chance alone decides a claim in a third of the runs at most, and with two repeats in less than half.
 pub(crate) const CLAIM_ALPHA: f64 = 0.01;
 
-/// The repeats of one measurement, with the variance that it shares with those beside it.
+/// The repeats of one measurement, with the variance that it shares with its neighbours.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sample {
     values: Vec<f64>,
@@ -27,8 +27,8 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// A sample beside others, of which each is one measurement and the sample itself is one. Those that have no logarithm or
-    /// one value only say nothing of the noise.
+    /// A sample among others, of which each is one measurement and the sample itself is one. Samples without a logarithm or
+    /// with one value only say nothing of the noise.
     pub(crate) fn beside(values: Vec<f64>, all: impl IntoIterator<Item = Vec<f64>>) -> Self {
         let shared = SharedVariance::of(all.into_iter().filter_map(|each| Some(Logs::of(&each)?.noise)));
         Self { values, shared }
@@ -66,7 +66,7 @@ impl LogRatio {
         let noise = [x.noise_of_mean(&a), y.noise_of_mean(&b)];
         let variance = noise[0].value + noise[1].value;
         let freedom_max = match (x.shared, y.shared) {
-            // Samples beside one another share one variance.
+            // Neighbouring samples share one variance.
             (Some(one), Some(other)) if one == other => one.freedom_max(),
             (Some(one), Some(other)) => one.freedom_max() + other.freedom_max(),
             _ => f64::INFINITY,
@@ -250,7 +250,7 @@ mod tests {
         (a - b).abs() <= 2e-4 * b.abs().max(1.0)
     }
 
-    /// The ratio of two samples that stand beside no others.
+    /// The ratio of two samples without neighbours.
     fn alone(x: &[f64], y: &[f64]) -> Option<LogRatio> {
         let [x, y] = [x, y].map(|values| Sample::beside(values.to_vec(), []));
         LogRatio::of(&x, &y)
@@ -341,7 +341,7 @@ mod tests {
             assert_eq!(moderated.ratio(), own.ratio());
             [moderated, own].map(|ratio| ratio.p().unwrap())
         };
-        // A change of a tenth beside a scatter of a hundredth.
+        // A change of a tenth at a scatter of a hundredth.
         let [moderated, own] = p(&[100.0, 101.0], &[90.0, 91.0]);
         assert!(moderated < 1e-3 && own > 5e-3, "{moderated} {own}");
         // Repeats that happen to be equal prove nothing.

@@ -6,7 +6,7 @@ use crate::compare::tests::{real_noise, run};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
 
-/// Number of methods that stand beside one another.
+/// Number of methods in one comparison.
 const METHODS: usize = 12;
 
 /// A run of methods with these deviations, twelve at a place; the rates of the first three are changed by `factor`.

@@ -1,5 +1,5 @@
 //! Measures the cost of this machine's primitives: the clock, a system call, a page fault, a first touch, a flush of
-//! another CPU's TLB, a page of a mapped file that is made and evicted without a device. The report shows them beside
+//! another CPU's TLB, a page of a mapped file that is made and evicted without a device. The report shows them next to
 //! the results, because virtual machines differ in them by an order of magnitude. Half a second in all.
 //!
 //! Each figure is a median or the best of several rounds, so that other load on the machine hardly changes it.

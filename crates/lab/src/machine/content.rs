@@ -80,8 +80,8 @@ pub struct Header {
     pub data_bytes: u64,
     /// Time of the header's creation, in milliseconds since 1970 UTC.
     pub created_unix_ms: u64,
-    /// Whether all data was written. False while the file is being made, and for good when the lab was killed before
-    /// its end.
+    /// Whether all data was written. False while the file is being made, and forever when the lab was killed before its
+    /// end.
     pub complete: bool,
 }
 

@@ -4,9 +4,9 @@
 //! Kept true by:
 //! 1. A file without the lab's marker is never written, cut or removed. A new one is created exclusively and marked
 //!    first.
-//! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made anew.
+//! 2. The marker says `complete` only after all data was written and synced; an incomplete file is made again.
 //! 3. Every byte was really written: space that is only reserved (unwritten extents) would be read without a device.
-//! 4. A tenth of the disk stays free, of a large disk 4 GiB: the programs that run beside the lab can go on.
+//! 4. A tenth of the disk stays free, of a large disk 4 GiB: the programs that run alongside the lab keep working.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -355,7 +355,7 @@ pub(super) fn write_content(
     };
     let stopped = || format!("stopped while writing {}", shown(&path));
     in_chunks(from_bytes..wanted.data_bytes, fill, progress, cancel, stopped)?;
-    // Data before the `complete` flag: a power cut in between leaves a file that is made anew.
+    // Data before the `complete` flag: a power cut in between leaves a file that is made again.
     file.sync_all().map_err(|error| fail("sync", path, &error))?;
     write_header(file, path, wanted, true)?;
     // Where the writes were buffered, they would leave a warm cache behind.
@@ -385,7 +385,7 @@ pub fn read_through(path: &Path, progress: &Progress<'_>, cancel: &AtomicBool) -
     Ok(())
 }
 
-/// Calls a function for each chunk of `range` on a few threads, each with a buffer of its own. Stops at the first
+/// Calls a function for each chunk of `range` on a few threads, each with its own buffer. Stops at the first
 /// error.
 fn in_chunks(
     range: Range<u64>,

@@ -57,7 +57,7 @@ impl fmt::Display for Verdict {
 pub struct Finding {
     /// Short name of the check: `clock`, `memory limit`, `io_uring`.
     pub topic: &'static str,
-    /// Whether the feature is available in full, in part or not at all.
+    /// Whether the feature is available in full, in part or missing.
     pub verdict: Verdict,
     /// The result in words, with units.
     pub found: String,

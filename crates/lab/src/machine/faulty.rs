@@ -34,7 +34,7 @@ use crate::paths;
 /// The source that the lab's mounts have in mountinfo.
 const SOURCE: &str = "nofault-lab";
 const KIND: &str = "fuse";
-/// How long the kernel may cache file attributes: not at all, because the sizes of the underlying files change.
+/// How long the kernel may cache file attributes: never, because the sizes of the underlying files change.
 const TTL: Duration = Duration::ZERO;
 
 /// A mounted FUSE file system in which the reads of chosen ranges fail. Unmounted when dropped.
@@ -156,7 +156,7 @@ impl Rules {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a read of a file's byte range fails. A read that touches a failing range fails as a whole,
+    /// Returns whether a read of a file's byte range fails. A read that touches a failing range fails entirely,
     /// because a short read would mean the end of the file.
     fn fails(&self, name: &str, read: &Range<u64>) -> bool {
         let hit =

@@ -1,6 +1,6 @@
 //! The memory of a process by the kernel's own counts, and the page cache of files.
 //!
-//! The counts differ in what they contain. RSS has all pages in the page table of the process, those of mapped files too.
+//! The counts differ in what they contain. RSS has all pages in the page table of the process, mapped files' too.
 //! PSS divides each page by the number of processes that map it. Anonymous memory is allocated by the process itself.
 //! None contains pages of the page cache that are not mapped.
 

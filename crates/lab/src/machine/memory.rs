@@ -49,7 +49,7 @@ pub struct Requirement {
     pub data_bytes_max: u64,
 }
 
-/// Memory and rights of a machine, on which the choice of the limit depends. A value of its own, so that tests can
+/// Memory and rights of a machine, on which the choice of the limit depends. A separate value, so that tests can
 /// decide for other machines than theirs.
 #[derive(Debug, Clone)]
 struct Facts {

@@ -59,8 +59,8 @@ pub(crate) fn sizes_for_trace(
     (data_bytes, memory_bytes, note)
 }
 
-/// Looks at the file, and returns it as a target whose content is unknown. Its first block is left out, as that of every
-/// data file, and so is a part of a block at its end.
+/// Looks at the file, and returns it as a target whose content is unknown. Its first block is left out, as every data
+/// file's is, and so is a part of a block at its end.
 ///
 /// # Errors
 /// `Usage` for a file that is too small, and for something other than an ordinary file; the system's error where it cannot be

@@ -1,5 +1,5 @@
 //! The lab's data as a database of the engine: it holds the same content as the data file, so that the engine's own
-//! pool can read it beside the map and the raw calls.
+//! pool can read it as the map and the raw calls do.
 //!
 //! A block of the data is [`ENTRIES_PER_BLOCK`] entries of one leaf. With keys of 8 bytes and values of
 //! [`VALUE_BYTES`], four entries fill a page of 4 KiB, so that a block costs the engine one page, as it costs the other
@@ -22,7 +22,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::paths::shown;
 use crate::record::Target;
 
-/// Bytes of a value: the largest size of which four values fit into a page beside keys, slots and headers.
+/// Bytes of a value: the largest size of which four values fit into a page with keys, slots and headers.
 pub const VALUE_BYTES: usize = 976;
 /// Number of values that together hold the content of one block.
 pub const ENTRIES_PER_BLOCK: u64 = 4;

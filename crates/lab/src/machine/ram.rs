@@ -136,7 +136,7 @@ impl Drop for RamDevice {
     }
 }
 
-/// Returns whether a path is that of a zram device, by the name that the kernel gives such devices.
+/// Returns whether a path belongs to a zram device, by the name that the kernel gives such devices.
 pub(crate) fn is_zram(path: &Path) -> bool {
     let name = path.strip_prefix("/dev").ok().and_then(Path::to_str);
     name.is_some_and(is_zram_name)

@@ -76,7 +76,7 @@ pub fn restore_leftovers() -> Result<Vec<String>> {
     })
 }
 
-/// Returns the path of a device's read-ahead setting in sysfs; a partition uses that of its disk.
+/// Returns the path of a device's read-ahead setting in sysfs; a partition uses its disk's.
 fn setting_of(sysfs: &Path) -> Option<PathBuf> {
     let own = std::fs::canonicalize(sysfs).ok()?;
     let folders = [own.clone(), own.parent()?.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Folders for the files that a trial makes beside the data files: databases, copies, files to be damaged. Each carries
+//! Folders for the files that a trial makes next to the data files: databases, copies, files to be damaged. Each carries
 //! the lab's marker. It is removed when dropped, or, if its process is killed, by the next lab in the same place.
 //!
 //! Kept true by: the marker is written before anything else, under the name that the removal looks for; only folders

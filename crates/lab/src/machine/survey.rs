@@ -98,7 +98,7 @@ impl Observations {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let probe = Probe::of(path);
         let device = BlockDevice::under(path).ok();
-        // Watch before the calibration, which is a load of its own.
+        // Watch before the calibration, which is a load itself.
         let load = read_text("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok());
         let (steal_percent, foreign_io_bytes_per_s) = watch(device.as_ref());
         let facts = probe.device.as_ref().ok();

@@ -60,7 +60,7 @@ pub fn threads_cpu_s(pid: u32) -> Option<Vec<f64>> {
     let mut threads: Vec<(u32, PathBuf)> =
         folder.flatten().filter_map(|task| Some((task.file_name().to_str()?.parse().ok()?, task.path()))).collect();
     threads.sort_unstable();
-    // A thread that ends meanwhile is left out.
+    // A thread that has ended is left out.
     let cpu_ns = |path: &Path| read_text(path.join("schedstat"))?.split_whitespace().next()?.parse::<u64>().ok();
     let all: Vec<f64> = threads.iter().filter_map(|(_, path)| Some(cpu_ns(path)? as f64 / 1e9)).collect();
     (!all.is_empty()).then_some(all)
@@ -84,7 +84,7 @@ fn place() -> Option<(u64, String)> {
 }
 
 /// Whether the process that [`process_name`] named still lives. A process of another PID namespace (another container that
-/// shares a folder with this one) counts as alive until the machine starts anew, because its id means another process here. So
+/// shares a folder with this one) counts as alive until the machine restarts, because its id means another process here. So
 /// does a name that cannot be parsed, so that an unknown format never leads to a removal.
 pub fn is_alive(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();

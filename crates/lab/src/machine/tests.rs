@@ -16,7 +16,7 @@ const VICTIM: &str = "NOFAULT_TEST_VICTIM_FOLDER";
 const WANTED: DataSpec = DataSpec { seed: 8, data_bytes: 4 << 20 };
 
 /// The process that the test below kills. It takes every resource that it may, prints their names, and waits. Not a
-/// test of its own.
+/// test by itself.
 #[test]
 fn victim_that_holds_everything() {
     let Ok(folder) = std::env::var(VICTIM) else { return };

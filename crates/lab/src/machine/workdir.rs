@@ -117,7 +117,7 @@ impl Drop for WorkDir {
         let _ = self.remove_data();
         // A killed trial could not remove its own folder.
         let _ = scratch::sweep(&self.path);
-        // Removed while it is locked: a process that opened it meanwhile finds its name gone and opens it again.
+        // Removed while it is locked: a process that has opened it finds its name gone and opens it again.
         let _ = fs::remove_file(self.path.join(LOCK));
         let _ = self.lock.unlock();
         if self.made {

@@ -1,4 +1,4 @@
-//! The counts of one worker, which the sampling thread reads while the worker goes on.
+//! The counts of one worker, which the sampling thread reads while the worker runs.
 //!
 //! Kept true by: the two numbers are read as of one moment. Read one after the other they would differ by the worker's steps between
 //! the two, which is much where the sampling thread lost its CPU there, and the record of the trial would contradict itself.

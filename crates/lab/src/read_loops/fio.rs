@@ -333,7 +333,7 @@ fn next_object(out: &mut Output<impl Read + AsFd>) -> Result<Option<Value>> {
     }
 }
 
-/// Replaces the operations and bytes that the lab sampled by those of fio's own reports.
+/// Replaces the operations and bytes that the lab sampled by the figures in fio's reports.
 fn with_reports(mut outcome: Outcome, reports: &[Report], tick: Duration) -> Outcome {
     let Some(last) = reports.last() else { return outcome };
     let began_s = (last.at_s - last.runtime_s).max(0.0);

@@ -3,7 +3,7 @@
 //! Every touch is guarded against SIGBUS (some 5 ns), so that a truncated file or a failing device is an error of the
 //! trial.
 //!
-//! Latency: a clock reading costs some 25 ns, which is nothing beside a fault and as much as a touch of a page in
+//! Latency: a clock reading costs some 25 ns, which is nothing against a fault and as much as a touch of a page in
 //! memory. So touches are timed one by one while they take a microsecond and more, and one in `STRIDE` when they are
 //! faster; such a sample counts for the whole group.
 

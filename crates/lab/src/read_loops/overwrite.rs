@@ -28,7 +28,7 @@ pub struct WritableFile {
 }
 
 enum Opening {
-    /// A shared map. As in a database, a thread that stores into a page excludes others from the page meanwhile.
+    /// A shared map. As in a database, a thread that stores into a page excludes others from the page.
     Map {
         map: Box<MappedFile>,
         latches: Vec<RwLock<()>>,

@@ -88,7 +88,7 @@ impl Pool {
         Ok(self.db.asynchronous().complete_on_tokio()?)
     }
 
-    /// Whether a value is that of an entry in the given block.
+    /// Whether a value belongs to an entry in the given block.
     #[inline]
     pub fn is_right(&self, value: Option<&[u8]>, block: u64) -> bool {
         is_right(value, self.seed, block)

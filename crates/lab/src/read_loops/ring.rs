@@ -1,7 +1,7 @@
 //! io_uring, direct: one thread, many requests in flight, over one file or striped over several.
 //!
 //! The loop: refill the free slots and submit them a batch at a time, then wait for a batch. Small batches keep a
-//! virtual disk busy at both ends: the host takes a large submission as one, and nothing completes meanwhile. Buffers
+//! virtual disk busy at both ends: the host takes a large submission as one, and nothing completes before its end. Buffers
 //! are one region, for scans in huge pages, registered with the ring together with the file (where the kernel refuses
 //! one, the trial carries a warning). Nothing is allocated per request: a buffer travels with its operation and comes back with
 //! the completion.
@@ -51,12 +51,12 @@ pub fn disk_of(layout: &Layout) -> Result<Arc<dyn Disk>> {
 /// system calls (and, on a virtual disk, doorbells). Submitting a whole depth at once costs a virtual disk a tenth of
 /// its reads, with any submitter, fio included.
 pub fn batch_of(depth: u32, block_bytes: u64) -> usize {
-    // A large read is worth a system call of its own.
+    // A large read is worth one system call.
     if block_bytes > 16 * PAGE_BYTES as u64 { 1 } else { (depth as usize / 16).max(1) }
 }
 
-/// The page size of a trial's buffers or frames, unless its parameter `buffers` says otherwise: small pages for random
-/// reads, as those of a map; huge pages for scans, whose large requests the block layer splits over small ones.
+/// The page size of a trial's buffers or frames, unless its parameter `buffers` says otherwise. Random reads use small
+/// pages, like a map; scans use huge pages, because the block layer splits large requests over small pages.
 pub fn pages_of(spec: &TrialSpec, pattern: Pattern) -> PageKind {
     match (spec.params.extra.get("buffers").map(String::as_str), pattern) {
         (Some("small"), _) => PageKind::Small,
@@ -65,7 +65,7 @@ pub fn pages_of(spec: &TrialSpec, pattern: Pattern) -> PageKind {
     }
 }
 
-/// The workers of a trial: each has a ring of its own with `depth` requests in flight.
+/// The workers of a trial: each has its own ring with `depth` requests in flight.
 pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pattern: Pattern) -> Vec<Work<'a>> {
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {

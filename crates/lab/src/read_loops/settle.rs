@@ -29,7 +29,7 @@ const OTHER_SEED: u64 = 0x5e77_1e00;
 /// Reads blocks for one thread while memory settles.
 pub type Reader<'a> = Box<dyn FnMut(&[u64]) -> Result<()> + 'a>;
 
-/// Reads until memory has settled, with `threads` threads that each give `batch` blocks at a time to a reader of their own.
+/// Reads until memory has settled, with `threads` threads that each give `batch` blocks at a time to their reader.
 /// Returns false when that took too long and was cut short.
 ///
 /// # Errors

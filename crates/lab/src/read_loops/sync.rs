@@ -124,7 +124,7 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, files: &'a Files, patt
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
             let block_bytes = layout.block_bytes as usize;
-            // Small pages, as those of a map: what a method gains from huge ones is measured apart, with the ring.
+            // Small pages, like a map: what a method gains from huge ones is measured apart, with the ring.
             let mut buffer = IoBuf::zeroed(block_bytes, PageKind::Small)?;
             // The pages of the buffer are faulted in now, not by the first reads.
             buffer.fill(0);

@@ -43,7 +43,7 @@ impl<'a> TargetKind<'a> {
         }
     }
 
-    /// Whether the data lies on RAM-backed devices, which have a memory limit of their own.
+    /// Whether the data lies on RAM-backed devices, which have a different memory limit.
     pub fn is_ram_backed(self) -> bool {
         matches!(self, Self::Ram | Self::Striped { in_ram: true })
     }

@@ -1,7 +1,7 @@
 //! Gives records of earlier schemas the fields that this schema has.
 //!
-//! Up to schema 2 some methods had their data in huge pages that lie in small pages now, as those of the map that they
-//! are compared with. Such trials get the parameter that says so, and are compared with nothing in small pages.
+//! Up to schema 2 some methods had their data in huge pages; now it lies in small pages, like the data of the map that
+//! they are compared with. Such trials get the parameter that says so, and are compared with nothing in small pages.
 //!
 //! In schema 1 the cause of a skip, the kind of a warning, the settings of a store and the costs of the machine stood in texts only, and the lab
 //! searched these texts. They are searched here once, when such a file is read; everything else acts on the fields. The texts are those that the

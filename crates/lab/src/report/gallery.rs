@@ -41,7 +41,7 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
     String::from_utf8_lossy(head).contains(TITLE)
 }
 
-/// Renders the page. The order of the results is that of their letters.
+/// Renders the page. The results stand in the order of their letters.
 ///
 /// # Errors
 /// `Usage` without a result; `System` when the template cannot be filled, which would be a bug.

@@ -1,4 +1,4 @@
-//! The literature's figures with the reader's beside them, as the experiment chooses them. Other machines,
+//! The literature's figures with the reader's next to them, as the experiment chooses them. Other machines,
 //! other scales: the axis is logarithmic, and no ratio is made of the two.
 
 use crate::experiment::Experiment;
@@ -8,7 +8,7 @@ use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table};
 use crate::summary::{Group, Summary};
 
-/// Draws a table of published figures beside the reader's own.
+/// Draws a table of published figures next to the reader's own.
 pub(crate) fn figure(experiment: &dyn Experiment, table: &LiteratureTable, summary: &Summary<'_>) -> Figure {
     let found: Vec<Counterparts<'_, '_>> =
         table.rows.iter().map(|row| experiment.counterparts(table, row, summary)).collect();

@@ -1,5 +1,5 @@
-//! One figure of the report as an SVG file of its own, for a document: with the experiment's question, legend, and a line about the machine, on a
-//! light background of its own, so that it reads the same on light and dark pages. It loads nothing and uses the system's fonts.
+//! One figure of the report as a separate SVG file, for a document: with the experiment's question, legend, and a line about the machine, on its
+//! own light background, so that it reads the same on light and dark pages. It loads nothing and uses the system's fonts.
 
 use std::fmt::Write as _;
 
@@ -101,7 +101,7 @@ fn whole(question: &str, figure: &Figure, source: &str) -> String {
 
     let (width, height) = (CHART_PX + 2.0 * MARGIN_PX, y + MARGIN_PX / 2.0);
     let texts = canvas.finish("chart", height, &figure.title);
-    // A nested drawing needs a place and a size of its own.
+    // A nested drawing needs its own place and size.
     let texts =
         texts.replacen("<svg ", &format!("<svg x=\"{MARGIN_PX}\" width=\"{CHART_PX}\" height=\"{height:.0}\" "), 1);
     let place = format!("<svg x=\"{MARGIN_PX}\" y=\"{chart_y:.0}\" width=\"{CHART_PX}\" height=\"{chart_px:.0}\" ");

@@ -1,4 +1,4 @@
-//! One trial in a process of its own, and the two sides of the pipe to it.
+//! One trial in a separate process, and the two sides of the pipe to it.
 //!
 //! The parent starts `nofault lab trial`, puts the new process under the memory limit, and only then sends the
 //! [`TrialSpec`] as one line of JSON. The child answers with `Message` lines: each tick as it ends, then the outcome
@@ -44,11 +44,11 @@ enum Message {
 /// How trials are executed.
 #[derive(Debug, Clone)]
 pub enum Launcher {
-    /// Each trial in a child process of its own.
+    /// Each trial in a separate child process.
     Child {
         /// The program, which is called as `nofault lab trial`.
         program: PathBuf,
-        /// Set, beside the flag that stops the run, when the user will not wait for the result of the present trial:
+        /// Set, together with the flag that stops the run, when the user will not wait for the result of the present trial:
         /// its process is killed, and everything is cleaned up as always.
         abandon: Arc<AtomicBool>,
     },

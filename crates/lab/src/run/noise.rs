@@ -74,7 +74,7 @@ mod tests {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let busy = ("system_busy_s", cpus);
         assert_eq!(kinds(&[("wall_s", 1.0), busy], &[]), [WarningKind::OtherLoad]);
-        // fio is a process of its own, and the trial's.
+        // fio is a separate process, and the trial's.
         for own in ["own_cpu_user_s", "children_cpu_system_s", "helpers_cpu_s"] {
             assert!(kinds(&[("wall_s", 1.0), busy, (own, cpus * 0.9)], &[]).is_empty(), "{own}");
         }

@@ -58,7 +58,7 @@ pub fn write_picture(records: &RecordFile, figure: &str, path: &Path) -> Result<
     replace(path, &report::picture::svg(records, figure)?)
 }
 
-/// Writes every figure of a result as an SVG file of its own into a folder, which is made where there is none. Returns the
+/// Writes every figure of a result as a separate SVG file into a folder, which is made where there is none. Returns the
 /// paths.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ impl Rows {
     fn draw_at(&self, width: f64, class: &str, label: &str) -> String {
         let longest = |text: fn(&Row) -> &str| self.rows.iter().map(|row| text_width(text(row))).fold(0.0, f64::max);
         let (label_px, value_px) = (longest(|row| &row.label), longest(|row| &row.value));
-        // Labels stand beside the track where that leaves it half the width, otherwise above it.
+        // Labels stand next to the track where that leaves it half the width, otherwise above it.
         let beside = label_px + value_px + 24.0 <= width * 0.56;
         let left = if beside { label_px + 12.0 } else { 8.0 };
         let right = if beside { width - value_px - 14.0 } else { width - 12.0 };
@@ -147,7 +147,7 @@ fn axis_text(canvas: &mut Canvas, text: &str, right: f64, y: f64) -> f64 {
 
 type Line = ((f64, f64), Anchor, String, &'static str);
 
-/// Lays out a row's label above its bar: the value on the same line where there is room, else on lines of its own.
+/// Lays out a row's label above its bar: the value on the same line where there is room, else on separate lines.
 fn heading_lines(row: &Row, width: f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let texts = wrap(&row.label, width);

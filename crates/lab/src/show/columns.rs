@@ -215,7 +215,7 @@ pub(crate) fn ratio(group: &Group<'_>, reference: Option<&Group<'_>>, metric: Me
     }
 }
 
-/// Formats a ratio with two digits, which are enough beside a spread.
+/// Formats a ratio with two digits, which are enough next to a spread.
 fn short(ratio: f64) -> String {
     match ratio {
         10.0.. => format!("{ratio:.0}"),

@@ -149,7 +149,7 @@ pub(crate) fn results(groups: &[&Group<'_>]) -> Table {
         .filter(|(_, metric)| pages || !OF_PAGING.contains(metric))
         .filter(|(_, metric)| groups.iter().any(|group| group.spread(*metric).is_some()))
         .collect();
-    // fio is a process of its own: this process's faults and waits are not fio's.
+    // fio is a separate process: this process's faults and waits are not fio's.
     let of_others =
         |group: &Group<'_>, metric: Metric| group.family() == Family::Baseline && matches!(metric, Metric::PerOp(_));
     let sized = sizes_differ(groups);

@@ -4,7 +4,7 @@
 use super::svg::{Anchor, Canvas, text_width, wrap};
 use crate::format::digits;
 
-/// Widths in pixels of the two drawings, as those of other charts.
+/// Widths in pixels of the two drawings, like other charts'.
 const WIDE_PX: f64 = 780.0;
 const NARROW_PX: f64 = 340.0;
 /// Height of a field in pixels, and the gap between panels.

@@ -1,4 +1,4 @@
-//! fjall: an LSM tree in Rust, read by system calls through a block cache of its own.
+//! fjall: an LSM tree in Rust, read by system calls through its own block cache.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! redb: copy-on-write B-trees in Rust, read and written by system calls, with a cache of its own.
+//! redb: copy-on-write B-trees in Rust, read and written by system calls, with its own cache.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -49,7 +49,7 @@ impl Rocksdb {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&Cache::new_lru_cache(bytes(room.cache_bytes)));
         table.set_bloom_filter(10.0, false);
-        // In the cache and not beside it, so that the memory is bounded.
+        // In the cache and not outside it, so that the memory is bounded.
         table.set_cache_index_and_filter_blocks(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
         let mut options = Options::default();

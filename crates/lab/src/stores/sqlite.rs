@@ -1,8 +1,8 @@
 //! SQLite through `rusqlite`: a B+tree read by calls or through a map, a write-ahead log, one writer.
 //!
 //! An ordinary table with a blob as its primary key, as SQLite's documentation advises for rows of this size (WITHOUT ROWID
-//! would spill each value of a kilobyte into an overflow page of its own). The writers of a process share one connection behind
-//! a lock: connections of their own would poll for SQLite's lock and sleep in between.
+//! would spill each value of a kilobyte into a separate overflow page). The writers of a process share one connection behind a
+//! lock: several connections would poll for SQLite's lock and sleep in between.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

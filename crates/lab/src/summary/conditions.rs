@@ -91,7 +91,7 @@ impl Pages {
         match self {
             Self::Small => "small pages",
             Self::Huge => "huge pages",
-            Self::Own => "pages of its own choice",
+            Self::Own => "pages of the store's choice",
         }
     }
 }

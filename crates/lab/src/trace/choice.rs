@@ -33,7 +33,7 @@ pub(super) fn in_folder<T>(work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     result
 }
 
-/// Takes the accesses of one file among those of all: of `of`, or of the file of which most bytes were moved.
+/// Takes the accesses of one file among all: of `of`, or of the file of which most bytes were moved.
 ///
 /// # Errors
 /// `Usage` when there are no accesses to that file; `nothing` is the message when there are none to any file.
@@ -74,7 +74,7 @@ fn shown_text(path: &str) -> String {
     shown(&paths::from_text(path)).to_string()
 }
 
-/// Whether a path is no file with data of its own: a terminal, a pipe, a file of the kernel.
+/// Whether a path is no file with data: a terminal, a pipe, a file of the kernel.
 pub(super) fn is_special(path: &str) -> bool {
     ["/dev/", "/proc/", "/sys/"].iter().any(|start| path.starts_with(start))
 }

@@ -2,7 +2,7 @@
 //!
 //! The kernel counts a fault with its address, and perf also records each mapping, so that an address becomes a position in a file
 //! (`reader`). Loads and stores of a page that is mapped make no fault and are not seen. Whether the program loaded or
-//! stored is not in the record: each fault is a read of one page. Its time is that of its end.
+//! stored is not in the record: each fault is a read of one page. Its time is its end.
 
 mod maps;
 mod reader;
@@ -107,7 +107,7 @@ fn read(folder: &Path, output: &Path) -> Result<Reader> {
     // Its output is closed: perf ends.
     let status = script.wait().map_err(system)?;
     result.map_err(system)?;
-    // Without a start of the command there may be nothing to read, which has an error of its own.
+    // Without a start of the command there may be nothing to read, which has a separate error.
     if status.success() || !reader.is_started {
         return Ok(reader);
     }

@@ -16,7 +16,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::lines::{LineError, Lines};
 use crate::paths;
 
-/// The calls that are traced. `openat` and `lseek` give the positions of reads and writes without one of their own, and `mmap` the
+/// The calls that are traced. `openat` and `lseek` give the positions of reads and writes that name none, and `mmap` the
 /// file of an `msync`. A call with `?` is left out on machines without it.
 const CALLS: &str = "trace=read,write,readv,writev,pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync,msync,mmap,openat,?open,lseek";
 
@@ -72,7 +72,7 @@ struct Reader {
     files: Files,
     /// The beginnings of calls that another thread interrupted, by thread, with their times.
     unfinished: BTreeMap<String, (String, f64)>,
-    /// Positions of descriptors, by number and path, for calls without a position of their own.
+    /// Positions of descriptors, by number and path, for calls that name no position.
     positions: BTreeMap<String, u64>,
     /// The mapped files: for the first address of each map, the address behind it and the path.
     maps: BTreeMap<u64, (u64, String)>,

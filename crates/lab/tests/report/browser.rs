@@ -1,6 +1,6 @@
 //! The report in a real browser: no text over text, nothing cut off, at phone and desk width, in light and dark.
 //!
-//! Chromium runs headless, once: starting it costs more than checking. Each page is a frame of its own width and colour
+//! Chromium runs headless, once: starting it costs more than checking. Each page is a frame with its own width and colour
 //! scheme (a page in a frame takes the frame's), and a script in it writes its findings into an attribute. A headless
 //! window is never narrower than 500 px, a frame may be.
 
@@ -69,7 +69,7 @@ fn chromium() -> Option<PathBuf> {
 /// Widths of the frames in pixels: a phone and a desktop.
 const WIDTHS: [u32; 2] = [390, 1280];
 
-/// A page that the browser loads in a frame of its own width and colour scheme.
+/// A page that the browser loads in a frame with its own width and colour scheme.
 struct Frame {
     name: &'static str,
     page: String,

@@ -466,14 +466,14 @@ fn unequal_sides_decide_no_claim_and_the_reason_is_shown() {
     let refused = all.iter().find(|finding| finding.rule == "unequal").unwrap();
     assert!(refused.text.contains("16 requests in flight against 64"), "{}", refused.text);
 
-    // With an equal pair beside it, the pair is compared and the deeper ring is not.
+    // With an equal pair in the records, the pair is compared and the deeper ring is not.
     records.plain(RANDOM, Like::steady("uring-direct", 1, 16, 8e4, 3.0));
     let decision = decided(&records.file, "half-of-direct");
     assert_eq!(decision.outcome, Outcome::Held, "{}", decision.text);
     assert!(decision.text.contains("at 16 in flight"), "{}", decision.text);
     let all = findings(&records.file, &Summary::of(&records.file));
     let headline = all.iter().find(|finding| finding.rule == "mapped-against-explicit").unwrap();
-    // Each at its own best is told beside the ratio, and is no part of it.
+    // Each at its own best is told next to the ratio, and is no part of it.
     assert!(headline.text.contains("at 16 in flight") && headline.text.contains("depth 64"), "{}", headline.text);
 }
 

@@ -341,7 +341,7 @@ fn the_page_begins_with_the_verdict_and_lists_every_claim() {
     assert!(at("<h4>Figure 3. ") < at("Table 1."));
     assert!(at("Table 1.") < at("<details class=\"appendix\" id=\"summary\">"));
     assert!(!page.contains("<h4>Figure 4. "), "three figures are a paper of two pages");
-    assert!(page.contains("paper: mmap RANDOM"), "the published curves lie over those of this machine");
+    assert!(page.contains("paper: mmap RANDOM"), "the published curves lie over this machine's");
     assert!(at("Do not page this database through mmap") < at("How sure:"));
     assert!(at("id=\"tried\"") < at("id=\"run\""));
     for claim in claims::all() {
@@ -415,7 +415,7 @@ fn a_doubt_about_many_trials_is_reported_once_with_its_range() {
     let (text, calm) = (summary_table(&file, 120), summary_table(&synthetic::full(8), 120));
     assert!(text.lines().count() <= calm.lines().count() + 2, "{text}");
     // The tables have a row for each method and may scroll; the words below them, verdict included, fit a terminal
-    // of 50 lines beside the prompt, for any number of trials.
+    // of 50 lines with the prompt, for any number of trials.
     let words = text.lines().skip_while(|line| !line.starts_with("=>")).count();
     assert!((20..=48).contains(&words), "{words} lines of words\n{text}");
     let lines = text.lines().count();

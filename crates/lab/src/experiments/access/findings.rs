@@ -48,7 +48,7 @@ fn one_at_a_time(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut V
     let Some(comparison) = or_refused(compare(map, direct, Metric::OpsPerS), all) else { return };
     all.push(Finding {
         rule: "one-at-a-time",
-        rule_text: "median rate of the fastest mapped method over that of the fastest synchronous O_DIRECT method, one thread",
+        rule_text: "median rate of the fastest mapped method over the fastest synchronous O_DIRECT method's, one thread",
         text: format!(
             "{}{}one thread gets {} {} through a mapping ({}) and {} with O_DIRECT calls: {}.",
             on(target),
@@ -117,7 +117,7 @@ fn syncs(groups: &[&Group<'_>], variant: &str, target: &str, all: &mut Vec<Findi
             largest of the methods",
         experiment: Some(ID),
         p: None,
-        // The smallest and the largest, each under conditions of its own: no comparison.
+        // The smallest and the largest, each under different conditions: no comparison.
         kind: Kind::Fact,
         text: format!(
             "{}{}: the p99 of a sync lies between {} ({}; {}) and {} ({}; {}).",

@@ -30,7 +30,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "One thread reads at random faster through a map than by calls through the page cache.",
         source: "Leonardo Benicio, 2022, §6: 780 K/s against 650 K/s",
         experiment: ID,
-        rule: "reads per second of the map over those of buffered pread, both told RANDOM: more than 1 on each target",
+        rule: "reads per second of the map over buffered pread's, both told RANDOM: more than 1 on each target",
         needs: &[],
         test: at_least(
             &["read"],

@@ -1,8 +1,8 @@
 //! The open loop: a worker requests blocks at a fixed rate, whether or not earlier blocks have arrived.
 //!
 //! A closed loop requests the next block when the last one has arrived: a stall of 10 ms costs one sample. Here every
-//! request that should have started meanwhile is late as well, and `open_loop` counts from the moment when each
-//! *should* have started, beside `op`, the time from its actual start. The gap between the two is missing from
+//! request that should have started in that time is late as well, and `open_loop` counts from the moment when each
+//! *should* have started, next to `op`, the time from its actual start. The gap between the two is missing from
 //! closed-loop figures (coordinated omission).
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Figures of `async`: a dot for every run, and how late a timer beside the tasks fires.
+//! Figures of `async`: a dot for every run, and how late a timer among the tasks fires.
 
 use crate::format::Unit;
 use crate::record::CacheState;

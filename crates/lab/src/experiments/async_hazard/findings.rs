@@ -1,4 +1,4 @@
-//! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires meanwhile.
+//! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires at that time.
 
 use super::ID;
 use super::methods::METHODS;
@@ -69,7 +69,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     if let Some(read) = read {
         push(
             "async-map-against-read",
-            "time of the async tasks over a mapping over that of the same tasks with awaited reads",
+            "time of the async tasks over a mapping over the same tasks' with awaited reads",
             read,
             &[],
             &|a, b, ratio| format!("the same async tasks take {a} over a mapping and {b} with awaited reads: {ratio}."),
@@ -79,7 +79,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     if let Some(one) = one {
         push(
             "async-map-against-one-thread",
-            "time of the async tasks over a mapping over that of one plain thread over the same mapping: 1 means that `await` gained nothing",
+            "time of the async tasks over a mapping over one plain thread's over the same mapping: 1 means that `await` gained nothing",
             one,
             // Eight tasks on one thread, against one thread with one file after another.
             &[Property::InFlight],
@@ -94,7 +94,7 @@ fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     if let Some(many) = many {
         push(
             "async-map-against-threads",
-            "time of the async tasks over a mapping over that of as many threads over the same mapping",
+            "time of the async tasks over a mapping over the time of as many threads over the same mapping",
             many,
             &[],
             &|a, b, ratio| format!("async tasks over a mapping take {a}, one thread for each file {b}: {ratio}."),
@@ -146,7 +146,7 @@ fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<F
     });
     all.push(Finding {
         rule: "async-pool-against-map",
-        rule_text: "time of the tasks that await the engine over that of tasks that touch a mapping, on one single-threaded executor, same \
+        rule_text: "time of the tasks that await the engine over the time of tasks that touch a mapping, on one single-threaded executor, same \
             touches; warm means in the pool, and in a map whose pages were touched before",
         text: format!(
             "{}{cache}: {}tasks that await the engine's pool take {}, tasks over a mapping {}: {}{timer}.",

@@ -12,7 +12,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     hypothesis: "One page fault stalls every task of a single-threaded executor: async over a map is no better than one thread.",
     source: "Huon Wilson, Async hazard, 2024; Valialkin on Go's runtime",
     experiment: ID,
-    rule: "time of the async tasks over a cold map, over that of one plain thread over the same map, at least 0.8 (random touches)",
+    rule: "time of the async tasks over a cold map, over one plain thread's over the same map, at least 0.8 (random touches)",
     needs: &[],
     test: Test::Ratio(Ratio {
         variants: &["random-touch"],

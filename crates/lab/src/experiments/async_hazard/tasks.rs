@@ -1,4 +1,4 @@
-//! Runs a task for each file on one single-threaded executor, with the 1 ms ticker beside the tasks.
+//! Runs a task for each file on one single-threaded executor, with the 1 ms ticker among the tasks.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex, PoisonError, RwLock};
 use crate::error::{LabError, Result};
 use crate::workload::{Layout, Place};
 
-/// Reads one page on a thread of its own, and returns whether its content is right.
+/// Reads one page on a dedicated thread, and returns whether its content is right.
 pub(super) type Reader<'a> = Box<dyn FnMut(Place) -> Result<bool> + 'a>;
 
 /// The state that the threads share.
@@ -20,11 +20,11 @@ struct Shared {
     barrier: Barrier,
 }
 
-/// Starts `count` threads, each with a reader of its own, runs `body` with a function that answers one request by all of them,
+/// Starts `count` threads, each with its own reader, runs `body` with a function that answers one request by all of them,
 /// and ends the threads.
 ///
 /// # Errors
-/// The error of `body`; a thread's first error is that of the request.
+/// The error of `body`; a thread's first error is the request's.
 pub(super) fn with<'a, T>(
     layout: &Layout,
     count: u32,

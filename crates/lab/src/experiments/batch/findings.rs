@@ -62,7 +62,7 @@ fn fastest(groups: &[&Group<'_>], (variant, target, pages): (&str, &str, u32), i
         rule_text: "pages per second of one thread that answers requests of this size: the fastest way through a map (touches, hints, threads) over the \
             fastest other one; the times are medians of a request",
         text: format!(
-            "{}{}a request for {pages} {variant} pages takes {touch}{} by {}, {} by {}{pool}: the rate of the fastest map is {} that of the fastest other.",
+            "{}{}a request for {pages} {variant} pages takes {touch}{} by {}, {} by {}{pool}: the fastest map's rate is {} the fastest other's.",
             on(target),
             comparison.caveat(),
             time(map),

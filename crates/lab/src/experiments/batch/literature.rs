@@ -12,7 +12,7 @@ static QDRANT: Source = Source {
     how: "one request for 4096 random vectors, as stated there",
 };
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[
     LiteratureTable {
         source: &QDRANT,
@@ -23,7 +23,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         unit: Unit::Seconds,
         columns: &["time of the request"],
         rows: &[row("mmap", "batch-touch", &[0.218], ""), row("io_uring", "batch-ring", &[0.0278], "")],
-        remarks: &["Reads of vectors, not of whole pages. The lab's own figures are those of its largest request."],
+        remarks: &["Reads of vectors, not of whole pages. The lab's own figures are for its largest request."],
     },
     LiteratureTable {
         source: &QDRANT,

@@ -1,5 +1,5 @@
 //! The methods of `batch`. All answer as many pages at a time as a request has. Each is ready when a warm trial starts: the
-//! pages of a map are in its page table, those of the pool in the pool, and calls need nothing in the process.
+//! pages of a map are in its page table, the pool's pages in the pool, and calls need nothing in the process.
 
 use super::PAGES;
 use crate::methods::{Family, Method};

@@ -1,5 +1,5 @@
 //! Reads data that is in the page cache from front to back, in units of one size. Every method sums one word of each
-//! cache line, in place or in a buffer of its own, so that all touch every line.
+//! cache line, in place or in a separate buffer, so that all touch every line.
 
 use std::fs::File;
 use std::hint::black_box;

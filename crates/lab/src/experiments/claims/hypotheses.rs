@@ -16,7 +16,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Cached data is read two to four times faster through a map than by read calls.",
         source: "WiredTiger (MongoDB), 2020, on memory-mapped files",
         experiment: ID,
-        rule: "bytes per second copied out of a map over those of buffered pread, all in the page cache, by size of a read: at least 2; held in \
+        rule: "bytes per second copied out of a map over buffered pread's, all in the page cache, by size of a read: at least 2; held in \
             part where only some sizes reach it",
         needs: &[],
         test: Test::Own(cached),
@@ -162,7 +162,7 @@ fn calls(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Decides the claim by whether the time of mapping a private view anew grows with the number of copied pages.
+/// Decides the claim by whether the time of remapping a private view grows with the number of copied pages.
 fn remap(records: &Records<'_>) -> Decision {
     let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
         .into_iter()

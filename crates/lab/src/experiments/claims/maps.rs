@@ -4,7 +4,7 @@
 //!   reads a random page of each thousandth, and unmaps. An operation is a page read; the faults are the same for both
 //!   methods.
 //! - `file-growth`: pages are appended by `pwrite` to a file that is read through one map of all of it. When the file
-//!   is full it is made a step longer and mapped anew; each page is then looked at through the map. The file has no
+//!   is full it is made a step longer and mapped again; each page is then looked at through the map. The file has no
 //!   name.
 
 use std::fs::File;

@@ -16,7 +16,7 @@ pub(crate) struct Params {
     pub(crate) unit_bytes: Vec<u64>,
     /// Thread counts of `map-calls`, besides one; 0 stands for one thread for each CPU.
     pub(crate) map_threads: Vec<u32>,
-    /// Numbers of pages that are copied in a private map before it is mapped anew.
+    /// Numbers of pages that are copied in a private map before it is mapped again.
     pub(crate) copied_pages: Vec<u32>,
     /// Whether the trials that take longer are measured too: uncached buffered reads, commits through a map, growth
     /// under a reader.

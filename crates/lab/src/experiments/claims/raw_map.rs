@@ -63,7 +63,7 @@ impl<'a> RawMap<'a> {
         let (access, flags) = protection(self.private);
         let at = self.start.as_ptr().cast();
         // SAFETY: it replaces this very mapping by one of the same length, file and protection; `&mut self` rules out
-        // references to its bytes meanwhile.
+        // references to its bytes at that time.
         unsafe { mmap(at, self.len_bytes, access, flags | MapFlags::FIXED, self.file, self.offset_bytes) }
             .map(drop)
             .map_err(|errno| LabError::system("map a private view anew", &errno.into()))

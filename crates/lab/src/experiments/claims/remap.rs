@@ -1,4 +1,4 @@
-//! Maps a private view of a file with changed pages anew, which drops the copies, as MongoDB's MMAPv1 did every two
+//! Remaps a private view of a file with changed pages, which drops the copies, as MongoDB's MMAPv1 did every two
 //! seconds with all its threads waiting.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::paths::shown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
-/// Measures the variant `private-remap`: `op` is the time of mapping anew, `touch_again` the time of the first touches
+/// Measures the variant `private-remap`: `op` is the time of remapping, `touch_again` the time of the first touches
 /// of all pages that were copies, `copy` the time of making the copies.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.method != "mmap-private" {

@@ -13,6 +13,6 @@ pub(super) const METHOD: &str = "Small trials for claims that no other experimen
 /// Conditions under which the answer of `claims` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "Another kernel: faults, mapping calls and uncached buffered reads change from release to release.",
-    "Virtualization: a page fault in a nested guest costs several times that of the bare machine, a system call hardly more.",
+    "Virtualization: a page fault in a nested guest costs several times the bare machine's, a system call hardly more.",
     "Larger folios in the page cache: one fault then maps many pages, which favours maps of cached data.",
 ];

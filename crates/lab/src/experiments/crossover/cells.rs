@@ -1,5 +1,5 @@
-//! The points of the grid: at each, the best valid map beside the best of each side that it stands against; and the miss rate
-//! that separates the points where the map wins from those where it loses.
+//! The points of the grid: at each, the best valid map against the best of each other side; and the miss rate that separates
+//! the points where the map wins from the points where it loses.
 
 use super::{DATA, HOT_SET, ID};
 use crate::judge::claim::count_of;

@@ -1,5 +1,5 @@
-//! The picture of `crossover`: the ratio of the map's rate to that of the best other method over the grid, with the line at
-//! one; the same as a table; and the table of the terminal.
+//! The picture of `crossover`: the ratio of the map's rate to the best other method's over the grid, with the line at one;
+//! the same as a table; and the table of the terminal.
 
 use super::cells::{Cell, Side, cells};
 use super::findings::{headline, percent};
@@ -67,7 +67,7 @@ pub(super) fn map(summary: &Summary<'_>, target: &str) -> Option<Figure> {
         svg: chart.draw(&title),
         title,
         lead: format!(
-            "Rate of random reads through the best valid map over that of the fastest other method, which is named; a thick line where the \
+            "Rate of random reads through the best valid map over the fastest other method's, which is named; a thick line where the \
              ratio crosses 1; ? where the repeats do not decide. {}",
             headline(summary, target).unwrap_or_default()
         ),

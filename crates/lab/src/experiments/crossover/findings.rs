@@ -23,7 +23,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 }
 
 /// The rule behind the sentence on the border.
-const RULE: &str = "at each size of the data and order of reads the rate of the best valid map over that of the fastest method of the other side, as the \
+const RULE: &str = "at each size of the data and order of reads the rate of the best valid map over the rate of the other side's fastest method, as the \
     geometric mean over all numbers of requests in flight, under equal conditions; decided where chance alone would give such a ratio in less than one of twenty. The border is the miss rate \
     (major faults for one access through the map) that leaves the least sum of logarithms of ratios on its wrong side; there is none where more than a quarter of \
     the points lie on the wrong side";
@@ -170,8 +170,8 @@ fn seen(found: &Separation) -> String {
     }
 }
 
-/// Compares the device's reads for a hot set that fits in memory: of a map told RANDOM with those of a map without a hint, whose
-/// device reads nothing ahead, and with those of read calls.
+/// Compares the device's reads for a hot set that fits in memory: the reads of a map told RANDOM with those for a map without a
+/// hint, whose device reads nothing ahead, and with read calls'.
 fn hot_set(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
     let Some(random) = of("mmap-random") else { return };

@@ -1,5 +1,5 @@
 //! Reasons for and against a map that the records of `crossover` give: its zipfian reads, as a database makes them. Uniform
-//! reads of data larger than memory are those of another experiment.
+//! reads of data larger than memory belong to another experiment.
 
 use super::cells::{Cell, RATE, Side, cells, targets};
 use super::{ID, ZIPF};

@@ -59,7 +59,8 @@ fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
     })
 }
 
-/// Reports whether the engine's figure beside another of the same run reaches the project's aim; `None` without an aim.
+/// Reports whether the engine's figure reaches the project's aim against another figure of the same run; `None` without
+/// an aim.
 fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
     let (met, compared, aim) = (line.reaches(other)?, line.compared(other)?, line.aim(other)?);
     let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));
@@ -71,7 +72,7 @@ fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
     };
     Some(Finding {
         rule: "engine-beside-a-baseline",
-        rule_text: "the engine's figure over that of the other in the same run, or less it, against the aim of the project; met or missed only where \
+        rule_text: "the engine's figure over the other's in the same run, or less it, against the aim of the project; met or missed only where \
                     every value that the repeats allow lies on one side of it",
         experiment: Some(ID),
         p: None,
@@ -96,7 +97,7 @@ fn is_key(line: &Line<'_, '_>, other: &Other<'_, '_>) -> bool {
     row && line.quantity.name.is_empty() && other.group.spec.method == DEVICE
 }
 
-/// Returns an aim beside another figure for a sentence: `at least 0.95`.
+/// Returns an aim against another figure for a sentence: `at least 0.95`.
 fn in_words(other: &Other<'_, '_>, aim: &str) -> String {
     match other.aim {
         Some(Aim::RatioAtLeast(least)) => format!("at least {least}"),

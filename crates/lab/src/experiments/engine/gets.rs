@@ -1,4 +1,4 @@
-//! Works in which blocking threads get single entries out of core: uniform or zipfian, of values of any size, alone or beside
+//! Works in which blocking threads get single entries out of core: uniform or zipfian, of values of any size, alone or alongside
 //! durable puts. The same for every store.
 //!
 //! Kept true by: before the clock starts each store has answered gets in the order of the trial, for as many bytes as twice the
@@ -134,7 +134,7 @@ pub(super) fn beside_puts(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Records the latency of an operation: among all, and among those of its kind.
+/// Records the latency of an operation: among all, and among operations of its kind.
 fn note(worker: &mut Worker<'_>, kind: &'static str, elapsed: Duration) {
     worker.latency("op", elapsed);
     worker.latency(kind, elapsed);

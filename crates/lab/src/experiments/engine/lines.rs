@@ -23,7 +23,7 @@ pub(super) struct Line<'g, 'a> {
 /// A figure of the same run that the engine's figure is compared with.
 pub(super) struct Other<'g, 'a> {
     pub(super) group: &'g Group<'a>,
-    /// The project's aim for the engine's figure beside this one.
+    /// The project's aim for the engine's figure against this one.
     pub(super) aim: Option<Aim>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn lines<'g, 'a>(summary: &'g Summary<'a>) -> Vec<Line<'g, 'a>> {
     lines
 }
 
-/// Whether a group of trials has a line of its own for a quantity. Only groups of the engine have one. A group with
+/// Whether a group of trials has a separate line for a quantity. Only groups of the engine have one. A group with
 /// other settings of the executor has one only for the timer's latency, which these settings change.
 fn shows(group: &Group<'_>, quantity: &Quantity) -> bool {
     let is_engine = [ENGINE, POLLER].contains(&group.spec.method.as_str());
@@ -131,7 +131,7 @@ impl<'g, 'a> Line<'g, 'a> {
         judge::ratio(self.own, other.group, self.quantity.metric, &[Property::InFlight, Property::Calls]).ok()
     }
 
-    /// Returns the engine's figure beside the other one in the form of their aim: the difference where the aim is about the
+    /// Returns the engine's figure against the other one in the form of their aim: the difference where the aim is about the
     /// difference, and otherwise the ratio.
     pub(super) fn compared(&self, other: &Other<'g, 'a>) -> Option<Spread> {
         match other.aim {
@@ -154,7 +154,7 @@ impl<'g, 'a> Line<'g, 'a> {
         }
     }
 
-    /// Returns the project's aim beside the other figure, in words; `None` without one.
+    /// Returns the project's aim against the other figure, in words; `None` without one.
     pub(super) fn aim(&self, other: &Other<'g, 'a>) -> Option<String> {
         Some(match other.aim? {
             Aim::RatioAtLeast(least) => format!("≥ {least}"),
@@ -191,7 +191,7 @@ impl<'g, 'a> Line<'g, 'a> {
         Some(met(&self.spread()?, low, high, self.is_exact()))
     }
 
-    /// Whether the engine's figure beside the other one reaches the project's aim; `None` without an aim.
+    /// Whether the engine's figure reaches, against the other one, the project's aim; `None` without an aim.
     pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<AimOutcome> {
         let (low, high) = match other.aim? {
             Aim::RatioAtLeast(least) => (least, f64::INFINITY),

@@ -5,7 +5,7 @@ use crate::format::Unit;
 use crate::literature::{LiteratureTable, REDB, row};
 use crate::summary::Metric;
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &REDB,
     variant: COMMIT[0],

@@ -64,7 +64,7 @@ impl config::Params for Params {
             .noted(", and of the databases of engine"),
         Use::own(&flags::MEMORY, |params, value| value.put_bytes(&mut params.limit_bytes)),
         Use::shared(&flags::MEMORY_METHOD),
-        Use::none(&flags::THREADS, "the works of engine have numbers of threads of their own"),
+        Use::none(&flags::THREADS, "each work of engine has its own number of threads"),
     ];
 
     fn preset(preset: Preset) -> Self {

@@ -1,9 +1,9 @@
 //! The folder in which a trial finds its database, or makes it. Only one database at a time lies in the folder, so that
-//! each store has the disk to itself; a note beside the database describes its content. Trials that only read share a
+//! each store has the disk to itself; a note next to the database describes its content. Trials that only read share a
 //! database. A trial that writes removes the note first, so that the next trial makes the database again.
 //!
 //! Kept true by: the note is written after the database is complete and closed, and removed before the first change, so
-//! that a note always describes the database beside it.
+//! that a note always describes the database next to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -53,7 +53,7 @@ impl Content {
     }
 }
 
-/// The content of the file `note.json` beside a database: a description of the database's content, and the number of
+/// The content of the file `note.json` next to a database: a description of the database's content, and the number of
 /// bytes that making it returned.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {

@@ -1,4 +1,4 @@
-//! Works on one single-threaded executor: many tasks that read out of core beside a timer of 1 ms, and many tasks that
+//! Works on one single-threaded executor: many tasks that read out of core along with a timer of 1 ms, and many tasks that
 //! commit.
 
 use std::cell::{Cell, RefCell};
@@ -53,7 +53,7 @@ pub(super) fn gets(trial: &mut Trial<'_, '_>, poller: bool) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads random entries by a task on an executor of its own until one read went to the disk. The executor is gone afterwards.
+/// Reads random entries by a task on a separate executor until one read went to the disk. The executor is gone afterwards.
 pub(super) fn read_once(trial: &Trial<'_, '_>, engine: &Engine) -> Result<()> {
     let misses = || engine.db.stats().pool.misses;
     let (data, before) = (trial.data, misses());

@@ -11,7 +11,7 @@ pub(super) const METHOD: &str = "Each work is measured for the engine and, in th
      file or on one beside it. LMDB, and the other databases that were compiled in, do the same work with the same entries. Keys have 16 bytes and do not \
      compress, nor do values; every answer is checked whole while it is timed. Out of core, process and page cache together have the memory of one \
      cgroup, and the engine's cache lies within it; inner pages are in memory before the clock starts, and before gets by \
-     many threads or zipfian ones each database has answered as many of them as its memory holds twice. Every trial is a process of its own, and \
+     many threads or zipfian ones each database has answered as many of them as its memory holds twice. Every trial is a separate process, and \
      one database at a time lies on the disk: trials that only read share it, one that writes begins with a fresh one. Durable commits and batches \
      are on the disk when they return; the mixes commit deferred. Where the files of a random load, or of data mostly deleted, are \
      measured, the engine is told to make them short, which it does by itself ten seconds after the last commit. A ratio is the engine's median over the other's of the same run.";

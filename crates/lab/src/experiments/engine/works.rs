@@ -58,7 +58,7 @@ pub(super) const LONG_READER: &str = "long-reader";
 /// Prefix of the variants that run a YCSB mix; the mix's letter follows.
 pub(super) const YCSB: &str = "ycsb-";
 
-/// Names of latencies: of the 1 ms timer that runs beside the tasks, and of the two kinds of operations of `read-write`.
+/// Names of latencies: of the 1 ms timer that runs along with the tasks, and of the two kinds of operations of `read-write`.
 pub(super) const TICKER: &str = "ticker";
 pub(super) const READ: &str = "read";
 pub(super) const WRITE: &str = "write";
@@ -111,7 +111,7 @@ pub(super) enum Scope {
 
 /// A measured quantity of a row, and the figures to compare it with.
 pub(super) struct Quantity {
-    /// The quantity's name beside the row's title, with a short form (`short`) for tables; both are empty for the first
+    /// The quantity's name next to the row's title, with a short form (`short`) for tables; both are empty for the first
     /// quantity of a row.
     pub(super) name: &'static str,
     pub(super) short: &'static str,
@@ -128,11 +128,11 @@ pub(super) struct Quantity {
 /// A method that the engine is compared with.
 pub(super) struct Beside {
     pub(super) method: &'static str,
-    /// The project's aim for the engine's figure beside this method's figure; `None` without an aim.
+    /// The project's aim for the engine's figure against this method's figure; `None` without an aim.
     pub(super) aim: Option<Aim>,
 }
 
-/// An aim for the engine's figure beside another figure.
+/// An aim for the engine's figure against another figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Aim {
     /// The least ratio of the engine's figure to the other.

@@ -28,7 +28,7 @@ pub(super) fn place_title(variant: &str, target: &str) -> String {
     format!("{}, {place}", super::title(variant))
 }
 
-/// Whether the CPU time and the latencies of a variant get charts of their own.
+/// Whether the CPU time and the latencies of a variant get separate charts.
 pub(super) fn worth_detail(variant: &str) -> bool {
     ["ycsb-a", "ycsb-c", COMMIT, COMMIT_MANY].contains(&variant)
 }

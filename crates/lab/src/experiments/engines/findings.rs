@@ -11,10 +11,10 @@ use crate::summary::{Group, Metric, Summary};
 const PAIRS: [(&str, &str, &str); 4] = [
     ("sqlite-mmap", "sqlite", "a map instead of read calls"),
     ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
-    ("rocksdb-direct", "rocksdb", "direct reads and a larger cache of its own"),
+    ("rocksdb-direct", "rocksdb", "direct reads and its own larger cache"),
     ("lmdb-readahead", "lmdb", "read-ahead on its map"),
 ];
-/// The variants that findings report: those of most interest to a reader.
+/// The variants that findings report, as most readers ask for them.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
 /// Id of the engine's method.
 const ENGINE: &str = "nofault";
@@ -44,7 +44,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
         let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
         all.push(Finding {
             rule: "store-with-and-without-map",
-            rule_text: "median rate of a store run in one way over that of the same store run in the other, same work, same memory",
+            rule_text: "median rate of a store run in one way over the same store's run in the other, same work, same memory",
             text: format!(
                 "{}{}: {}{what} changes {} from {y} to {x}{}, {}: {}.",
                 place(target)[..1].to_uppercase(),
@@ -78,7 +78,7 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
     let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
     all.push(Finding {
         rule: "engine-among-databases",
-        rule_text: "median rate of nofault over that of the fastest other database that was built, same work, same memory, same class of durability",
+        rule_text: "median rate of nofault over the fastest other built-in database's, same work, same memory, same class of durability",
         text: format!(
             "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",
             place(target)[..1].to_uppercase(),

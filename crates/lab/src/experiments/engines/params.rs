@@ -28,7 +28,7 @@ pub(super) const STORES: [&str; 11] = [
 pub(crate) struct Params {
     /// Length of a trial in seconds, warming up included.
     pub(crate) cell_s: f64,
-    /// How often each store is measured. The lab loads the store anew each time.
+    /// How often each store is measured. The lab loads the store again each time.
     pub(crate) repeats: u32,
     /// Bytes of keys and values in the data that must exceed memory.
     pub(crate) data_bytes: u64,

@@ -1,4 +1,4 @@
-//! The folder with the database of one store's trials. A file beside the database describes its content, so that a
+//! The folder with the database of one store's trials. A file next to the database describes its content, so that a
 //! trial after a failed load, or in another store's folder, ends with an error instead of a wrong figure.
 
 use std::fs;
@@ -14,7 +14,7 @@ use crate::record::TrialSpec;
 /// The folder of the lab's own in which the trials' database lies, with its description.
 pub(super) struct Place(PathBuf);
 
-/// Description of a database's content, stored beside the database.
+/// Description of a database's content, stored next to the database.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Description {
     method: String,

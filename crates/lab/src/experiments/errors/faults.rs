@@ -62,7 +62,7 @@ struct FaultResult {
     /// The subject's answers while the fault is present.
     during: Answers,
     ending: Option<Reply>,
-    /// Answers after the repair: of the process that met the fault, and of a process that opened the store anew.
+    /// Answers after the repair: of the process that met the fault, and of a process that reopened the store.
     after_repair: Option<Answers>,
     after_reopening: Option<Answers>,
     /// Answers of another process that reads the disk after the first process has ended, without any repair.
@@ -246,7 +246,7 @@ impl FaultResult {
         }
     }
 
-    /// Adds the answers after the repair: of the same process, then of the store opened anew. A fresh process opens it
+    /// Adds the answers after the repair: of the same process, then of the reopened store. A fresh process opens it
     /// where the first process has ended.
     fn recover(&mut self, scene: &Scene, mut subject: Subject, folder: &Path) -> Result<()> {
         let everything = Ask::Read { from: 0, to: PAGE_COUNT };

@@ -79,7 +79,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let said = by_engine.texts.get("said").map_or(String::new(), |said| format!(" It said: “{said}”."));
     all.push(Finding {
         rule: "fault",
-        rule_text: "one fault, made for real, in a process of its own for each store: the errors and signals it got, the pages it returned, and the pages that \
+        rule_text: "one fault, made for real, in a separate process for each store: the errors and signals it got, the pages it returned, and the pages that \
             another process finds on disk afterwards; an outcome, not a rate, so one run decides",
         experiment: Some(ID),
         p: None,

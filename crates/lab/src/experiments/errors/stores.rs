@@ -140,7 +140,7 @@ pub(super) trait Store {
     /// Returns the bytes of a page, or the error that the store itself detected.
     fn read(&mut self, number: u64) -> Result<Vec<u8>>;
 
-    /// Writes a page anew with the same content, so that its version in memory is newer than on disk.
+    /// Rewrites a page with the same content, so that its version in memory is newer than on disk.
     fn change(&mut self, seed: u64, number: u64) -> Result<()> {
         let _ = (seed, number);
         Err(LabError::new(LabErrorKind::Unsupported, "this store changes no pages"))

@@ -237,7 +237,7 @@ impl Subject {
     fn reply(&mut self) -> Reply {
         loop {
             match self.answers.recv_timeout(PATIENCE) {
-                // The test harness prints lines of its own.
+                // The test harness prints lines, too.
                 Ok(line) => {
                     if let Ok(seen) = serde_json::from_str(&line) {
                         return Reply::Answers(seen);

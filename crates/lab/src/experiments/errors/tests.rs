@@ -1,4 +1,4 @@
-//! Every fault with every store, in processes of their own. Some outcomes must never occur: an engine that returns
+//! Every fault with every store, in separate processes. Some outcomes must never occur: an engine that returns
 //! wrong bytes from disk, a process with a guarded map that dies, a process with an unguarded map that survives.
 
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::machine::data::{self, DataSpec};
 
-/// The process that other tests start as their subject. Not a test of its own.
+/// The process that other tests start as their subject. Not a test by itself.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_subject_of_other_tests() {
@@ -49,7 +49,7 @@ fn must_hold(variant: &str, store: &str, outcome: &Outcome) {
             is("signal", f64::from(libc::SIGBUS));
             is("error_returned", 0.0);
         }
-        // The process gets no sign of the fault at all.
+        // The process gets no sign of the fault.
         "mmap" => {
             is("signals", 0.0);
             is("detected", 0.0);

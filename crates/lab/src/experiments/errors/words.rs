@@ -7,7 +7,7 @@ pub(super) const QUESTION: &str = "What happens when I/O fails, and what does it
 pub(super) const MAIN_FIGURE: &str = "end of a process with a plain map when a read fails";
 
 /// How `errors` measures, as the report explains it.
-pub(super) const METHOD: &str = "Each fault is made for real and happens in a process of its own: a file cut under an open store, a file system \
+pub(super) const METHOD: &str = "Each fault is made for real and happens in a separate process: a file cut under an open store, a file system \
      of the lab's own (FUSE) that fails one page and later delivers it again, a bit flipped on disk, a bit flipped in \
      memory through a stray pointer. The process reads half of 256 pages; the fault is made, and the process reads \
      all pages; then the fault is repaired, and it reads all pages again. After a stray write the process syncs, and \
@@ -20,6 +20,6 @@ pub(super) const METHOD: &str = "Each fault is made for real and happens in a pr
 pub(super) const CHANGE: &[&str] = &[
     "Pages that are read whole anyway: the checksum's bytes are then in the CPU's caches, and its cost falls to the arithmetic.",
     "Data that does not fit in memory: where every access is a load, both ways check equally often.",
-    "A file system with checksums of its own (btrfs, ZFS): it detects flipped bits on disk, and a mapping gets SIGBUS.",
+    "A file system with its own checksums (btrfs, ZFS): it detects flipped bits on disk, and a mapping gets SIGBUS.",
     "A read-only mapping: a stray write ends the process instead of the data.",
 ];

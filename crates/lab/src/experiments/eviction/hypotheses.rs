@@ -21,7 +21,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         source: "Crotty, Leis, Pavlo, CIDR 2022, §3.4; doubted by Fast Page Recycling (arXiv 2409.10946)",
         experiment: ID,
         rule: "where pages were evicted: CPU per operation of a map whose threads are pinned to one CPU, so that no other TLB must be told, over \
-            that of the same map on as many threads and all CPUs: at most 0.5",
+            the same map's on as many threads and all CPUs: at most 0.5",
         needs: &[PAPERS_CPUS],
         test: Test::Own(shootdowns),
     },

@@ -17,7 +17,7 @@ pub(super) const METHOD: &str = "`faults` and `shootdowns` each measure one mech
 /// Conditions under which the answer of `eviction` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[
     "More CPUs: each shootdown then interrupts more of them, and more threads meet in one page table.",
-    "Several NUMA nodes: each has a kswapd of its own.",
+    "Several NUMA nodes: each has its own kswapd.",
     "A faster device: the cost of reclaim is hidden while threads wait for reads.",
     "Large folios: where read-ahead fills the cache with them, one eviction and one interrupt serve many pages.",
 ];

@@ -14,7 +14,7 @@ static TMPFS: Source = Source {
     how: "time of writing through a map to each page of 1 GiB in tmpfs with folios of 64 KiB, before and after the patch; here per page",
 };
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &TMPFS,
     variant: "",

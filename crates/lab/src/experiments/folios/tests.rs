@@ -24,7 +24,7 @@ fn trials(folder: &std::path::Path) -> Vec<TrialSpec> {
 
 #[test]
 fn every_planned_trial_reads_the_expected_data_or_names_the_folio_sizes_it_got() {
-    // The file lies beside the sources, because a temporary folder may be in memory.
+    // The file lies next to the sources, because a temporary folder may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for spec in trials(folder.path()) {
         let asked = spec.params.extra[FOLIO].clone();

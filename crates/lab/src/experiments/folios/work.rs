@@ -136,7 +136,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     Ok(outcome)
 }
 
-/// Maps the file anew for each pass and touches each of its pages once. Only the touches are timed, not mapping and
+/// Maps the file again for each pass and touches each of its pages once. Only the touches are timed, not mapping and
 /// unmapping.
 fn touch_all(worker: &mut Worker<'_>, cached: &CachedFile, order: impl Fn(usize) -> usize) -> Result<()> {
     worker.start();

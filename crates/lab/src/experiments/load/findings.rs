@@ -1,5 +1,5 @@
 //! Rules of `load`: the time until the file is in memory, and the rate of reading it again and again; each the fastest way of a
-//! map beside the fastest other one.
+//! map against the fastest other one.
 
 use super::methods::KEPT;
 use super::{COLD, CYCLIC, DATA, ID, WARM};

@@ -14,7 +14,7 @@ static LLAMA: Source = Source {
     how: "one load of a model from a cold file, as stated there",
 };
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &LLAMA,
     variant: COLD,

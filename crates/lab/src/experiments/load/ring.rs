@@ -50,7 +50,7 @@ impl<'a> Reads<'a> {
     pub(super) fn start(&mut self, number: u64, buffer: IoBuf) -> Result<()> {
         let op = Op::new(number, self.layout.striped_offset(number), OpKind::Read(buffer));
         self.queue.push(op).map_err(|refused| LabError::from(refused.error))?;
-        // A large read is worth a system call of its own.
+        // A large read is worth one system call.
         Ok(self.queue.submit()?)
     }
 

@@ -73,14 +73,14 @@ pub(super) fn curves(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     })
 }
 
-/// The sides whose curves stand beside each other over several machines.
+/// The sides whose curves are shown over several machines.
 const SIDES: [&str; 3] =
     ["mmap RANDOM", "explicit I/O (the faster of pread and io_uring, O_DIRECT)", "the engine's pool"];
 /// Colours of the machines; from the ninth on their lines are dashed.
 const TONES: [&str; 8] = ["t0", "t3", "t4", "t1", "t5", "t7", "t2", "t6"];
 
-/// Draws the curves of several machines on the file: a panel for each side, and one for the map's rate over that of explicit
-/// I/O. `None` where no machine has a curve.
+/// Draws the curves of several machines on the file: a panel for each side, and one for the map's rate over explicit I/O's.
+/// `None` where no machine has a curve.
 pub(super) fn side_by_side(machines: &[(String, &Summary<'_>)]) -> Option<Figure> {
     let mut panels: Vec<Panel> = Vec::new();
     let headers = ["machine", "side", "in flight", "reads per second"];

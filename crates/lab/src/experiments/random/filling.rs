@@ -1,6 +1,6 @@
 //! The figure of memory that fills: random reads through maps as a share of explicit I/O's, over time in multiples of
 //! the time until memory was full. In these units machines of any speed lie over each other, so that the curves of the
-//! CIDR 2022 paper stand in the same picture as those of this machine.
+//! CIDR 2022 paper stand in the same picture as this machine's.
 //!
 //! Kept true by: a map is set against explicit reads with as many requests in flight; without such a peer, or where
 //! memory never filled, there is no curve.
@@ -54,7 +54,7 @@ const PUBLISHED: [PublishedRun; 2] = [
     },
 ];
 
-/// Draws the figure for the groups of one target; `None` where no map filled its memory beside a peer.
+/// Draws the figure for the groups of one target; `None` where no map with a peer filled its memory.
 pub(super) fn figure(groups: &[&Group<'_>], place: &str) -> Option<Figure> {
     let mut series: Vec<Series> = Vec::new();
     for method in MAPS {

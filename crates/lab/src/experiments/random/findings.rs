@@ -57,11 +57,10 @@ impl<'g, 'a> Sides<'g, 'a> {
         }
     }
 
-    /// Compares the map's curve with that of explicit I/O, by rate and by CPU time, which a slow device hides in the
-    /// rates.
+    /// Compares the map's curve with explicit I/O's, by rate and by CPU time, which a slow device hides in the rates.
     fn map_against_explicit(&self, target: &str, all: &mut Vec<Finding>) {
         let rule_text = "geometric mean, over all numbers of requests in flight at which both have a valid figure, of the median rate of the map \
-            told RANDOM over that of the faster of pread and io_uring with O_DIRECT; conclusive where chance alone would give such a mean in less than one run \
+            told RANDOM over the rate of the faster of pread and io_uring with O_DIRECT; conclusive where chance alone would give such a mean in less than one run \
             of twenty (t on the logarithms of the repeats)";
         if let Some((found, text)) = between(&self.map, &self.explicit, Metric::OpsPerS, target, all) {
             let key = (TargetKind::of(target) == TargetKind::File)
@@ -120,7 +119,7 @@ fn between<'g, 'a>(
     let what =
         if metric == Metric::CpuPerOp { format!("the CPU time of {reads}") } else { format!("the rate of {reads}") };
     let text = format!(
-        "{}{}{what} through {} is {} that of {}, {}. Each at its own best, under conditions of its own: {}; {}.",
+        "{}{}{what} through {} is {} the figure for {}, {}. Each at its own best, under different conditions: {}; {}.",
         on(target),
         found.caveat(),
         side(|pair| pair.0),

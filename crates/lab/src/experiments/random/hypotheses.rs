@@ -20,7 +20,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "Random reads through mmap reach about half of what O_DIRECT reaches once memory is full.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.1 and figure 2",
         experiment: ID,
-        rule: "reads per second of the map told RANDOM over those of the faster of pread and io_uring with O_DIRECT, geometric mean over all requests in \
+        rule: "reads per second of the map told RANDOM over the faster of pread and io_uring with O_DIRECT, geometric mean over all requests in \
             flight at which both have a valid figure: between 0.35 and 0.65 on each target",
         needs: &[],
         test: Test::Own(half),
@@ -78,7 +78,7 @@ fn sides<'s>(records: &'s Records<'_>) -> Vec<(String, Sides<'s, 's>)> {
         .collect()
 }
 
-/// Decides the claim by the whole curve of the map over that of explicit I/O.
+/// Decides the claim by the whole curve of the map over explicit I/O's.
 fn half(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (place, sides) in sides(records) {
@@ -204,7 +204,7 @@ fn collapse(records: &Records<'_>) -> Decision {
     places.decide("no trial of `random` filled its memory; `nofault lab random` measures it")
 }
 
-/// Compares the CPU time of a read through the engine's pool, which caches, evicts and locks, with that of a map.
+/// Compares the CPU time of a read through the engine's pool, which caches, evicts and locks, with a map's.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
     for (place, sides) in sides(records) {

@@ -4,7 +4,7 @@ use crate::format::Unit;
 use crate::literature::{LiteratureTable, PAPER, row};
 use crate::summary::Metric;
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &PAPER,
     variant: "",

@@ -8,11 +8,11 @@ pub(super) const MAIN_FIGURE: &str = "rate of random reads, mmap ÷ explicit I/O
 
 /// How `random` measures, as the report explains it.
 pub(super) const METHOD: &str = "Threads read blocks at seeded random offsets, other blocks in each trial because the layers below this machine may cache them, from data larger \
-     than the memory they may use, from a cold start on; rates are those after memory was full, latencies those of the whole \
+     than the memory they may use, from a cold start on; rates are taken after memory was full, latencies over the whole \
      trial. A trial of a map or of buffered reads goes on, for at most as long again, until memory was full for half of its time. The map loads one word of each page, as the paper's \
      benchmark loads one byte; read calls and the ring fetch the whole block. A word of each page is checked against the expected \
      content, while timed; fio checks nothing. The ring keeps its depth filled from one thread, with registered buffers. \
-     Buffers, and the frames of the engine's pool, lie in small pages as those of a map.";
+     Buffers, and the frames of the engine's pool, lie in small pages, like a map.";
 
 /// Conditions under which the answer of `random` would differ, as the report lists them.
 pub(super) const CHANGE: &[&str] = &[

@@ -56,7 +56,7 @@ fn compared(
     let what = if map.spec.variant == FAST { "rate" } else { "p99 from the recorded times" };
     all.push(Finding {
         rule,
-        rule_text: "median of the repeats through the better map over that of the better method on the other side: of all pairs with equally many \
+        rule_text: "median of the repeats through the better map over the other side's better method: of all pairs with equally many \
             requests in flight the one with the best figure, so that the choice favours no side; a method that did not keep the recorded pace has no \
             latency from the due times and is in no pair",
         text: format!(

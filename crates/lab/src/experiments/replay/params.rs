@@ -37,7 +37,7 @@ impl config::Params for Params {
         Use::own(&flags::SECONDS, |params: &mut Self, value| value.put_seconds(&mut params.cell_s))
             .noted("; in replay the seconds of the trace"),
         Use::own(&NO_THINK_TIME, |params: &mut Self, _| params.think_time = false),
-        Use::none(&flags::THREADS, "the threads are those of the trace"),
+        Use::none(&flags::THREADS, "the trace gives the threads"),
         Use::none(&flags::DEPTHS, "a ring has a request in flight for each thread of the trace"),
     ];
 

@@ -1,4 +1,4 @@
-//! The accesses of a trace as they are replayed: those of each recorded thread, in the data of the lab. Does no I/O.
+//! The accesses of a trace as they are replayed: each recorded thread's, in the data of the lab. Does no I/O.
 //!
 //! Kept true by: a step lies wholly inside the data; the accesses of a recorded thread are in the order of their times.
 
@@ -10,7 +10,7 @@ use crate::trace::{Op, Trace};
 
 /// Most bytes that one step moves. A longer access is replayed as several steps.
 pub(super) const STEP_BYTES_MAX: u64 = 1 << 20;
-/// Most recorded threads. The accesses of further threads are made by those of the first ones.
+/// Most recorded threads. The first threads make the accesses of further ones.
 const THREADS_MAX: u32 = 256;
 
 /// One access to the data file.

@@ -111,7 +111,7 @@ fn without_think_time_the_accesses_are_made_again_and_again() {
 #[test]
 fn writes_reach_the_file_by_every_method() {
     // The trace writes the whole second block, and a part of the third. Both are zeroes before, so that the content afterwards
-    // is that of the writes.
+    // comes from the writes.
     let place = Place::with("4096,4096,write,a,0\n8200,100,write,b,0.01\n,,sync,a,0.02\n", |_| ());
     let file = std::fs::File::options().read(true).write(true).open(&place.available.file.paths[0]).unwrap();
     for spec in place.plan().trials {

@@ -83,7 +83,7 @@ impl Subject {
     /// Opens the file.
     ///
     /// # Errors
-    /// The error of opening or mapping; `Usage` for a ring, which has a loop of its own.
+    /// The error of opening or mapping; `Usage` for a ring, which has its own loop.
     pub(super) fn open(layout: &Layout, path: &Path, way: Way) -> Result<Self> {
         match way {
             Way::Map(advice) => Ok(Self::Map(WritableFile::map(path, advice)?)),

@@ -12,8 +12,8 @@ pub(super) const METHOD: &str = "The accesses of the trace on the lab's own data
      counts from then on. Fast: a thread makes its next access when the last has ended, from the start again at the end. A map loads the first word of \
      each page and stores the bytes, under a latch of the page, and a sync is msync; calls move the recorded bytes, and a sync is fdatasync; O_DIRECT \
      and the ring move whole blocks of 4 KiB around them. Not equal: without a sync in the trace, writes of a map and of buffered calls are still in \
-     memory when they have ended, those of O_DIRECT are at the device; and O_DIRECT has no cache at all, where a program would have \
-     one of its own. Every trial makes the same accesses: a cache below this machine serves the later ones faster, and interleaved repeats spread that over \
+     memory when they have ended, writes by O_DIRECT are at the device; and O_DIRECT has no cache, where a program would have \
+     its own. Every trial makes the same accesses: a cache below this machine serves the later ones faster, and interleaved repeats spread that over \
      all methods.";
 
 /// Conditions under which the answer of `replay` would differ, as the report lists them.

@@ -1,5 +1,5 @@
-//! Rules of `rss`: the memory of a process that reads through a map beside that of the same reads in other ways, and the
-//! process that is killed when memory runs out.
+//! Rules of `rss`: the memory of a process that reads through a map against the memory of the same reads in other ways,
+//! and the process that is killed when memory runs out.
 
 use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};
@@ -52,10 +52,10 @@ fn memory(groups: &[&Group<'_>], (target, size): (&str, f64), is_key: bool, all:
     let others: Vec<String> = [map, direct].into_iter().chain(others).map(each).collect();
     all.push(Finding {
         rule: "rss",
-        rule_text: "largest resident memory (RSS) of a process whose threads read random pages through a map, over that of the same reads past the page cache; same \
+        rule_text: "largest resident memory (RSS) of a process whose threads read random pages through a map, over the same with reads past the page cache; same \
             data, threads and limit; the rates stand beside it",
         text: format!(
-            "{}{}with data of {}, the RSS of a process that reads through a map is {} that of one that reads past the page cache: {}.",
+            "{}{}with data of {}, a process that reads through a map has {} the RSS of a process that reads past the page cache: {}.",
             on(target),
             comparison.caveat(),
             size_words(size),

@@ -14,7 +14,7 @@ static POLARS: Source = Source {
     how: "largest RSS of one query, as stated there",
 };
 
-/// Tables of published figures, which the report shows beside the figures of this machine.
+/// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     source: &POLARS,
     variant: READS,

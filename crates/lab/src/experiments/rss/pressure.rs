@@ -113,7 +113,7 @@ impl Process {
     /// Stops the process, so that it allocates no more, and returns whether the kernel had killed it already.
     fn dies_too(&mut self) -> Result<bool> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.running.0.id().cast_signed()) {
-            // The process may have ended meanwhile.
+            // The process may have ended.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::STOP);
         }
         let end = Instant::now() + AFTER_DEATH;
@@ -132,7 +132,7 @@ impl Process {
         let ended = self.running.0.try_wait().map_err(|error| LabError::system("look at a process", &error))?;
         loop {
             match self.lines.try_recv() {
-                // The test harness prints lines of its own, and the last line may be cut off.
+                // The test harness prints lines, too, and the last line may be cut off.
                 Ok(line) => {
                     if let Ok(progress) = serde_json::from_str::<Progress>(&line) {
                         self.amount += progress.amount;

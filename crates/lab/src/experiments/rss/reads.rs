@@ -1,4 +1,4 @@
-//! Reads as every experiment reads, with the memory of the process and of its cgroup sampled beside it.
+//! Reads as every experiment reads, and samples the memory of the process and of its cgroup.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::machine::pool::PoolData;
 const FILE_BYTES: u64 = 64 << 20;
 const LIMIT_BYTES: u64 = 96 << 20;
 
-/// One of the processes that other tests start and let the kernel kill. Not a test of its own.
+/// One of the processes that other tests start and let the kernel kill. Not a test by itself.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn a_process_of_other_tests() {

@@ -10,7 +10,7 @@ pub(super) const MAIN_FIGURE: &str = "resident memory with the largest data, mma
 /// How `rss` measures, as the report explains it.
 pub(super) const METHOD: &str = "Threads read random pages of 4 KiB of the same data under the same limit: through a map, by read calls through the page cache, past it, \
      and through the engine's pool, whose size follows the limit. Memory settles first by each method's own reads. Every tenth of a second the kernel's counts of the process are read, RSS and \
-     PSS, and those of its cgroup, all that is charged and the part that is not inactive page cache (the working set of Kubernetes); the largest reading counts. RSS and PSS \
+     PSS, and its cgroup's, all that is charged and the part that is not inactive page cache (the working set of Kubernetes); the largest reading counts. RSS and PSS \
      contain some twenty megabytes of the measuring program. Pressure: in a cgroup of the lab's own one process reads in the same way while a neighbour allocates \
      memory and writes to it, until the kernel kills one of the two.";
 

@@ -1,4 +1,4 @@
-//! Measures the cost of each safe way to store data: durable commits beside a reader, and the state after a process was
+//! Measures the cost of each safe way to store data: durable commits with a reader at work, and the state after a process was
 //! killed while committing.
 
 use std::collections::HashMap;

@@ -108,7 +108,7 @@ fn price(groups: &[&Group<'_>], target: &str, (writers, is_key): (u32, bool), al
     let written = |group: &Group<'_>| shown(group, Metric::Figure("bytes_written_per_commit"), None);
     all.push(Finding {
         rule: "price-of-safety",
-        rule_text: "median durable commits a second of the engine over those of the fastest mapped store, same number of writers",
+        rule_text: "median durable commits a second of the engine over the fastest mapped store's, same number of writers",
         text: format!(
             "{}{}with {writers} {} the engine makes {} durable commits, the fastest safe mapping ({}) {}: {}. A commit writes {} and {}.",
             on(target),

@@ -1,4 +1,4 @@
-//! Kills a process while it commits, to find the state that it leaves. A process of its own commits to the store and
+//! Kills a process while it commits, to find the state that it leaves. A separate process commits to the store and
 //! reports each acknowledged commit, until SIGKILL ends it; afterwards every reported commit must be in the store.
 //!
 //! Kept true by: a commit is reported only after it has returned, and in one write to a pipe, so that every report that
@@ -101,7 +101,7 @@ pub(super) struct Acknowledgements {
 
 impl Acknowledgements {
     fn note(&mut self, line: &str) {
-        // The test harness prints lines of its own, and the last line may be cut off.
+        // The test harness prints lines, too, and the last line may be cut off.
         if let Ok(AcknowledgedCommit { pair, stamp }) = serde_json::from_str(line) {
             let newest = self.newest.entry(pair).or_default();
             *newest = stamp.max(*newest);

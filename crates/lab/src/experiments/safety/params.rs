@@ -20,7 +20,7 @@ pub(crate) struct Params {
     pub(crate) writers: Vec<u32>,
     /// Bytes of log between checkpoints, for all stores that have a log.
     pub(crate) log_bytes: u64,
-    /// Whether to wait also until the kernel writes uncommitted pages of its own accord, which takes as long as the
+    /// Whether to wait also until the kernel writes uncommitted pages by itself, which takes as long as the
     /// machine's `dirty_expire_centisecs` says.
     pub(crate) wait_for_kernel: bool,
 }

@@ -5,7 +5,7 @@ use nofault_io::counters::Watch;
 use super::*;
 use crate::record::MemoryLimit;
 
-/// The process that other tests start and kill. Not a test of its own.
+/// The process that other tests start and kill. Not a test by itself.
 #[test]
 #[ignore = "a process that other tests start, not a test"]
 fn the_writer_of_other_tests() {

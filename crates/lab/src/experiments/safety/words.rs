@@ -13,8 +13,8 @@ pub(super) const METHOD: &str = "Write-back of uncommitted pages (steal): 64 pag
      holds: those that have left memory are read. Commits: the engine's B+tree over each way \
      to keep half-done changes out of a mapped file, and over the engine's own pool. The stores that keep them out as MMAPv1, SQLite or LMDB \
      do are this project's own, not those databases (`engines` has LMDB and SQLite themselves); node format, log and durability \
-     are the same. Writers commit two keys at a time, far apart, to pairs of their own; one reader reads random keys \
-     and checks every value. All data fits in memory. Then a process of its own goes on committing, reports each \
+     are the same. Writers commit two keys at a time, far apart, each to its own pairs; one reader reads random keys \
+     and checks every value. All data fits in memory. Then a separate process keeps committing, reports each \
      acknowledged commit, and is killed by SIGKILL while it commits. Its files are evicted from the page cache and \
      opened again; every pair is read and compared with the acknowledged commits. This is the end of a process, not a \
      power cut: the kernel still has the data of completed system calls. Written bytes are those that the store hands \

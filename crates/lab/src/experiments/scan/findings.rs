@@ -28,7 +28,7 @@ pub(super) fn reads_ahead(map: &Group<'_>) -> bool {
     map.spec.method != "mmap-random"
 }
 
-/// Reports the best rate that the device gave any direct method, and beside it the best rate of each other way of
+/// Reports the best rate that the device gave any direct method, and the best rate of each other way of
 /// scanning. Each is at its own best, so no ratio is formed.
 fn ceiling(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::BytesPerS;

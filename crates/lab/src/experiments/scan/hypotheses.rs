@@ -17,7 +17,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         hypothesis: "A sequential scan through mmap reaches less than half of what direct I/O reaches, from one device.",
         source: "Crotty, Leis, Pavlo, CIDR 2022, §4.2 and figure 3: 2.5 of 6.8 GB/s",
         experiment: ID,
-        rule: "bytes per second of the best map over those of the best O_DIRECT method under equal conditions are at most 0.5, on each target",
+        rule: "bytes per second of the best map over the best O_DIRECT method's under equal conditions are at most 0.5, on each target",
         needs: &[],
         test: at_most(
             &[""],

@@ -12,7 +12,7 @@ use crate::config::{self, ExperimentId, MIB, Preset};
 pub(crate) struct Params {
     /// Length of a trial, in seconds.
     pub(crate) cell_s: f64,
-    /// Thread counts of the mapped methods; each thread scans a stripe of its own at a time.
+    /// Thread counts of the mapped methods; each thread scans its own stripe at a time.
     pub(crate) map_threads: Vec<u32>,
     /// Bytes of the stripe that a thread scans at a time, as in the published benchmark mmapbench.
     pub(crate) map_stripe_bytes: u64,

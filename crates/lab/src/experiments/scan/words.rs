@@ -8,7 +8,7 @@ pub(super) const MAIN_FIGURE: &str = "scan rate, mmap ÷ explicit I/O, file";
 
 /// How `scan` measures, as the report explains it.
 pub(super) const METHOD: &str = "The data is read from front to back, again from the front until the time is over: maps and read calls by several threads, \
-     each on a part of its own (128 MiB, as the paper's benchmark does), the ring and fio by one thread with large blocks and \
+     each on its own part (128 MiB, as the paper's benchmark does), the ring and fio by one thread with large blocks and \
      many in flight. The ring, fio and the engine's pool run with buffers in huge pages and in 4 KiB pages, as scattered pages split large \
      requests; with a map, whose pages are small, only the latter are compared, with as many requests in flight as the map has threads. \
      Striped: consecutive stripes lie on consecutive files or devices. A word of each page is checked; fio checks nothing.";

@@ -10,7 +10,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     hypothesis: "Hints, locks and helper threads do not keep a map from stalling.",
     source: "Crotty, Leis, Pavlo, CIDR 2022, §3.2",
     experiment: ID,
-    rule: "p99.9 of an access with the best work-around, over that of explicit I/O asked in the same way, at least 2; without the methods that \
+    rule: "p99.9 of an access with the best work-around, over explicit I/O's asked in the same way, at least 2; without the methods that \
             probe, which time waits apart from accesses",
     needs: &[],
     test: at_least(

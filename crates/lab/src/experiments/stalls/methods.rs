@@ -12,7 +12,7 @@ pub(super) static METHODS: &[Method] = &[
     Method::new("mmap-mlock", "mmap, mlock", Family::Mapped),
     Method::new("mmap-mincore", "mmap, mincore and helpers", Family::Mapped),
     Method::new("mmap-nowait", "mmap, RWF_NOWAIT and helpers", Family::Mapped),
-    Method::new("pool-frames", "memory of its own", Family::Pool),
+    Method::new("pool-frames", "its own memory", Family::Pool),
     Method::new("engine-scan", "engine, leaf scan", Family::Ring),
     Method::new("engine-scan-noprefetch", "engine, leaf scan without prefetch", Family::Ring),
     Method::new("mmap-scan-normal", "mapped tree, NORMAL", Family::Mapped),

@@ -1,5 +1,5 @@
 //! Measures probing: a thread with many requests checks for each page whether it is in memory, passes absent pages to
-//! helper threads, and goes on with the next request. The thread stalls only when a page is evicted between check and
+//! helper threads, and continues with the next request. The thread stalls only when a page is evicted between check and
 //! access.
 
 use std::collections::VecDeque;

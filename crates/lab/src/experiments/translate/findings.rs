@@ -1,4 +1,4 @@
-//! Rules for `translate`: the cost of finding a page in a pool, beside the hardware's, and whether swizzling would pay.
+//! Rules for `translate`: the cost of finding a page in a pool, against the hardware's, and whether swizzling would pay.
 
 use super::ID;
 use super::{ACCESS, LOOKUP};

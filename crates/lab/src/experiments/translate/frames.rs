@@ -54,7 +54,7 @@ impl Frames {
     }
 }
 
-/// A file in memory that is accessed through a map: no disk takes part, and the kernel maps its pages like those of any
+/// A file in memory that is accessed through a map: no disk takes part, and the kernel maps its pages as it maps any
 /// cached file.
 #[derive(Debug)]
 pub(super) struct MappedPages {

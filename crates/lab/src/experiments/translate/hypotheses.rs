@@ -16,7 +16,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     hypothesis: "In memory a well-made buffer pool is about as fast as mmap.",
     source: "Crotty, Leis, Pavlo, CIDR 2022, §5, with pointer swizzling",
     experiment: ID,
-    rule: "lookups per second of the best pool translation over those of the mapped file in pages of the same size, at each working set and page \
+    rule: "lookups per second of the best pool translation over the mapped file's in pages of the same size, at each working set and page \
         size: at least 0.9",
     needs: &[],
     test: Test::Own(matches),

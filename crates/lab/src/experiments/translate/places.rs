@@ -183,7 +183,7 @@ pub(super) struct PinnedHash {
     pins: Vec<AtomicU32>,
 }
 
-/// A lock that fills a cache line of its own.
+/// A lock that fills a whole cache line.
 #[repr(align(128))]
 struct Lock(RwLock<()>);
 

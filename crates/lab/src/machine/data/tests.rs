@@ -148,7 +148,7 @@ fn a_made_file_has_no_unwritten_extents() {
 
 const SMALL_DISK: &str = "NOFAULT_TEST_SMALL_DISK";
 
-/// Fills the disk at a path. Not a test of its own: the test below runs it in a child process on a disk of 4 MiB.
+/// Fills the disk at a path. Not a test by itself: the test below runs it in a child process on a disk of 4 MiB.
 #[test]
 fn fills_the_disk_that_it_is_given() {
     let Ok(folder) = std::env::var(SMALL_DISK) else { return };
@@ -163,7 +163,7 @@ fn fills_the_disk_that_it_is_given() {
 #[test]
 fn a_disk_that_fills_up_during_the_writing_keeps_no_unfinished_file() {
     let folder = tempfile::tempdir().unwrap();
-    // In a mount namespace of its own, which ends with the process.
+    // In a new mount namespace, which ends with the process.
     let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$1\" --exact \
                   machine::data::tests::fills_the_disk_that_it_is_given --nocapture";
     let test = std::env::current_exe().unwrap();

@@ -2,7 +2,7 @@
 //! paper's machine. It is locked where that is allowed. Elsewhere it is only touched: without swap the kernel can
 //! reclaim touched memory as little as locked memory.
 //!
-//! A small process of its own holds the memory. It raises its oom_score_adj, so that the kernel kills it first when
+//! A small separate process holds the memory. It raises its oom_score_adj, so that the kernel kills it first when
 //! memory runs out after all. When the lab ends, for any reason, the process reads the end of its pipe and exits, which
 //! frees the memory.
 
@@ -273,7 +273,7 @@ mod tests {
     fn the_ballast_leaves_the_requested_memory() {
         let wanted = super::super::available_bytes() - 320 * MIB;
         match Ballast::leaving(wanted) {
-            // Other processes use memory meanwhile, so the number of bytes held varies.
+            // Other processes use memory at the same time, so the number of bytes held varies.
             Ok(ballast) => assert!(ballast.held_bytes() > 0 && ballast.held_bytes() <= 2 << 30),
             Err(error) => assert_eq!(error.kind(), LabErrorKind::Usage, "{error}"),
         }

@@ -1,7 +1,7 @@
 //! A memory cgroup of the lab's own, version 2 or 1, below the group of this process (or its nearest ancestor that
 //! permits one): so every limit that holds for the lab holds for its trials too.
 //!
-//! In version 2 a group with processes of its own cannot pass the memory controller on ("no internal processes"; the
+//! In version 2 a group that has processes cannot pass the memory controller on ("no internal processes"; the
 //! root of the hierarchy can), so the new group usually goes below an ancestor. That works for root, and for users in a
 //! subtree delegated to them (a systemd user session). In a container whose processes all sit in its topmost group
 //! there is no such place. The same rule forbids moving processes up into the new group's parent: on removal they are
@@ -279,7 +279,7 @@ fn hand_memory_down(parent: &Path) -> Result<()> {
 
 fn cannot_hand_down(parent: &Path, control: &Path, error: &std::io::Error) -> LabError {
     if error.raw_os_error() == Some(libc::EBUSY) {
-        let message = format!("{} has processes of its own, and then may limit no groups below it", shown(&parent));
+        let message = format!("{} has processes itself, and then may limit no groups below it", shown(&parent));
         return LabError::new(LabErrorKind::Busy, message);
     }
     fail("write", control, error)
@@ -424,7 +424,7 @@ mod tests {
         let busy = std::io::Error::from_raw_os_error(libc::EBUSY);
         let error = cannot_hand_down(Path::new("/nowhere/cg/a"), Path::new("/nowhere/cg/a/x"), &busy);
         assert_eq!(error.kind(), LabErrorKind::Busy);
-        assert!(error.to_string().starts_with("/nowhere/cg/a has processes of its own"), "{error}");
+        assert!(error.to_string().starts_with("/nowhere/cg/a has processes itself"), "{error}");
     }
 
     fn version_2(folder: &tempfile::TempDir) -> CgroupGuard {

@@ -49,7 +49,7 @@ pub(super) struct Reader {
     pub(super) lost_count: u64,
     /// Number of faults at addresses without a known mapping.
     pub(super) unmapped_count: u64,
-    /// Whether perf was allowed to see only the faults of the program's own code, and not those of the kernel on its behalf.
+    /// Whether perf was allowed to see only the faults of the program's own code, and not the kernel's on its behalf.
     pub(super) is_user_only: bool,
     /// Whether a program was started.
     pub(super) is_started: bool,
