@@ -1,7 +1,7 @@
 //! `cargo xtask check`: everything that a change must pass, in an order that finds cheap mistakes first.
 //!
-//! The test programs are those that `cargo test` builds and runs, and each is started as cargo starts it. Two of them run at a time, and the
-//! documentation is built beside them: many tests wait for a disk, a clock or a process, and leave CPUs idle when they run alone.
+//! The test programs come from `cargo test`, and each is started as cargo starts it. Two of them run at a time, and the documentation is
+//! built at the same time: many tests wait for a disk, a clock or a process, and leave CPUs idle when they run alone.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<()> {
         jobs.extend(test_programs()?);
         Ok(())
     })?;
-    // Those of cargo come one after the other from the end of the list, since cargo builds one thing at a time.
+    // Cargo's come one after the other from the end of the list, since cargo builds one thing at a time.
     jobs.push_back(Job::cargo(&["test", "--doc"]));
     let mut documentation = Job::cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     documentation.command.env("RUSTDOCFLAGS", "-D warnings");

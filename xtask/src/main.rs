@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 /// The times after which a running step is reported, and stopped. The longest step, a build or a test program, takes a quarter of the
-/// first time on two idle cores, and more than all of it beside two busy loops: a slow machine is not a hang.
+/// first time on two idle cores, and more than all of it next to two busy loops: a slow machine is not a hang.
 const STEP_LIMITS: Limits = Limits { report: Duration::from_secs(20 * 60), stop: Duration::from_secs(80 * 60) };
 
 /// The times after which a child process is reported and stopped.
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the tests under the model checker. They build in a folder of their own, because their flags differ and
+/// Runs the tests under the model checker. They build in a separate folder, because their flags differ and
 /// everything else would have to be built again.
 fn models() -> Result<()> {
     let test = ["test", "--release", "-p", "nofault", "--test", "models", "--target-dir", "target/models"];

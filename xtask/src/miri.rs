@@ -106,7 +106,7 @@ fn ensure_installed() -> Result<()> {
     Ok(())
 }
 
-/// The command line of a run, up to the arguments of the test program; with a build folder of its own.
+/// The command line of a run, up to the arguments of the test program; with a separate build folder.
 fn miri(root: &Path, run: &Run) -> Command {
     let mut command = Command::new("rustup");
     command

@@ -150,7 +150,7 @@ fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// The modules of its own crate that a file imports, with line numbers. `depth` is the depth of the file's module below
+/// The modules of the same crate that a file imports, with line numbers. `depth` is the depth of the file's module below
 /// the crate root: from depth 1, `super::x` is `crate::x`.
 fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     let up = "super::".repeat(depth);

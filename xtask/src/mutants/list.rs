@@ -65,7 +65,7 @@ struct List {
 }
 
 impl Mutant {
-    /// Every change of the fault: file, text to find, text to put in its place.
+    /// Every change of the fault: file, text to find, text to replace it.
     fn changes(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let also = self.also.iter().map(|change| (&*change.file, &*change.find, &*change.replace));
         std::iter::once((&*self.file, &*self.find, &*self.replace)).chain(also)
@@ -79,7 +79,7 @@ impl Mutant {
     }
 }
 
-/// Plants every fault in the sources under `root`, each behind a switch of its own. Returns the changed files by their
+/// Plants every fault in the sources under `root`, each behind a separate switch. Returns the changed files by their
 /// paths from `root`. Several faults may change the same text: each is applied to the result of the earlier ones.
 ///
 /// # Errors

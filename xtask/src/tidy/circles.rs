@@ -87,8 +87,8 @@ fn resolve(module: &Module, path: &[String], modules: &BTreeSet<&Module>) -> Opt
     Some(base)
 }
 
-/// Every path of at least two names in a text, with its line number; each branch of a list in braces is a path of its
-/// own.
+/// Every path of at least two names in a text, with its line number; each branch of a list in braces is a separate
+/// path.
 fn paths(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     let bytes = text.as_bytes();
