@@ -26,7 +26,7 @@ pub(crate) use checksum::{Tag, page_checksum};
 pub(crate) use location::{BLOCK_LIMIT, Location};
 pub(crate) use log_group::{
     FRAGMENT_HEADER_BYTES, FragmentHeader, GROUP_HEADER_BYTES, GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX,
-    decode_group, encode_group, has_header_checksum, header_is_true, payload_of, peek_group, take_fragment,
+    decode_group, encode_group, has_header_checksum, is_header_intact, payload_of, peek_group, take_fragment,
 };
 pub(crate) use page::{
     HEADER_BYTES, PAGE_BYTES_MAX, PAGE_BYTES_MIN, check_page, page_commit, page_id, seal_page, whole_page,

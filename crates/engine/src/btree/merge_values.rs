@@ -68,8 +68,8 @@ impl Shared {
 }
 
 impl Tree {
-    /// Returns the pages of values that are sparse, if the leaf with key `start` alone refers to them: in groups whose values
-    /// have about `at_once` pages. No page of values is read.
+    /// Groups the sparse value pages that only the leaf with key `start` references; the values of each group have about
+    /// `at_once` pages. Reads no value page.
     pub(crate) fn sparse_values<P: Pages>(&self, pages: &P, start: &[u8], at_once: usize) -> Attempt<SparseValues> {
         let (_, leaf, _) = self.find_leaf(pages, start)?;
         let body = pages.page(leaf)?;

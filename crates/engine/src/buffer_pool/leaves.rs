@@ -169,23 +169,23 @@ impl LeafClock {
         Self { hand: Mutex::new(0), leaves_max, excess_max, pages_at_once }
     }
 
-    /// Returns the number of leaves in memory beyond the most that are to be there.
+    /// Returns the number of resident leaves above the limit.
     pub(super) fn excess(&self, words: &WordArray) -> u64 {
         words.slots().used().saturating_sub(self.leaves_max)
     }
 
-    /// Returns whether pages in memory are to be evicted for the sake of their leaves.
+    /// Returns whether page frames are to be evicted so that their leaves can leave memory.
     pub(super) fn evicts_frames(&self, words: &WordArray) -> bool {
         words.slots().used() > self.leaves_max.max(self.pages_at_once)
     }
 
-    /// Returns whether so many leaves are in memory beyond the most that are to be there that a checkpoint should be
-    /// made, if it would let some leave.
+    /// Returns whether so many resident leaves are above the limit that a checkpoint should be made, if it would let
+    /// some leave.
     pub(super) fn is_pressing(&self, excess: u64) -> bool {
         excess > self.excess_max
     }
 
-    /// Returns the most leaves that are to be in memory.
+    /// Returns the limit on resident leaves.
     pub(super) fn leaves_max(&self) -> u64 {
         self.leaves_max
     }

@@ -431,7 +431,7 @@ impl Relocator {
         self.versions.metadata().spare_blocks(self.versions.frames(), kind)
     }
 
-    /// Returns how to pack pages that move for the sake of their place alone.
+    /// Returns how to pack pages that are moved only to change their place.
     fn packing_in_place(&self) -> Packing {
         if self.is_short() { Packing::Tight } else { Packing::InOrder }
     }

@@ -55,7 +55,7 @@ impl WriterSignal {
     }
 
     /// Notes that reads wait for frames. Wakes the background writer unless it has been woken for this already.
-    pub(super) fn starve(&self) {
+    pub(super) fn wake_for_frames(&self) {
         if !self.starving.swap(true, Ordering::SeqCst) {
             self.wake();
         }

@@ -236,10 +236,10 @@ pub(super) fn open_in(
     locks: Option<Locks>,
 ) -> Result<Db> {
     let begun = Instant::now();
-    put_together(directory, settings, purpose, locks).inspect_err(|error| events::open_failed(error, begun))
+    open_parts(directory, settings, purpose, locks).inspect_err(|error| events::open_failed(error, begun))
 }
 
-fn put_together(
+fn open_parts(
     directory: &Arc<dyn Directory>,
     settings: &Settings,
     purpose: Purpose,

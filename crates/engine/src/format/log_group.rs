@@ -118,7 +118,7 @@ fn header_checksum(file_id: u64, position: u64, block: &[u8]) -> u64 {
 /// Returns whether a header that [`peek_group`] read at the beginning of `block` is intact. The header's own checksum
 /// decides; older versions had none, so their group is summed whole, and counts as damaged when it is not all in
 /// `block`.
-pub(crate) fn header_is_true(file_id: u64, segment_bytes: u64, header: &GroupHeader, block: &[u8]) -> bool {
+pub(crate) fn is_header_intact(file_id: u64, segment_bytes: u64, header: &GroupHeader, block: &[u8]) -> bool {
     let stored = Reader { bytes: block, at: SUMMED_HEADER_BYTES }.u64();
     if stored != 0 {
         return stored == header_checksum(file_id, header.position, block);
@@ -264,24 +264,25 @@ mod tests {
     #[test]
     fn a_header_is_believed_by_its_own_checksum_and_without_one_by_that_of_the_group() {
         let (header, mut block) = group();
-        assert!(has_header_checksum(&block) && header_is_true(1, SEGMENT, &header, &block));
+        assert!(has_header_checksum(&block) && is_header_intact(1, SEGMENT, &header, &block));
         for bit in 12 * 8..(SUMMED_HEADER_BYTES + 8) * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
-            let says_so = peek_group(&block, SEGMENT).is_some_and(|header| header_is_true(1, SEGMENT, &header, &block));
+            let says_so =
+                peek_group(&block, SEGMENT).is_some_and(|header| is_header_intact(1, SEGMENT, &header, &block));
             assert!(!says_so, "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
         // The rest may be torn.
         block[GROUP_HEADER_BYTES] ^= 1;
-        assert!(header_is_true(1, SEGMENT, &header, &block) && !header_is_true(2, SEGMENT, &header, &block));
+        assert!(is_header_intact(1, SEGMENT, &header, &block) && !is_header_intact(2, SEGMENT, &header, &block));
         // As earlier versions wrote it.
         let end = GROUP_HEADER_BYTES + header.payload_bytes as usize;
         block[SUMMED_HEADER_BYTES..][..8].fill(0);
-        assert!(!header_is_true(1, SEGMENT, &header, &block));
+        assert!(!is_header_intact(1, SEGMENT, &header, &block));
         let sum = placed_checksum(1, header.position, &block[8..end]);
         block[..8].copy_from_slice(&sum.to_le_bytes());
         let header = peek_group(&block, SEGMENT).unwrap();
-        assert!(!has_header_checksum(&block) && header_is_true(1, SEGMENT, &header, &block));
+        assert!(!has_header_checksum(&block) && is_header_intact(1, SEGMENT, &header, &block));
     }
 
     #[test]

@@ -218,7 +218,7 @@ impl Dispatcher {
                     device.leave();
                     // Sets the number first, because a background thread that is awake already checks only the number.
                     self.scheduler.set_in_line(queue.in_line());
-                    self.signal.starve();
+                    self.signal.wake_for_frames();
                     break;
                 }
                 queue.send(count, page_bytes, completed)

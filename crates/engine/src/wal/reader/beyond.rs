@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use super::Chain;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, header_is_true};
+use crate::format::{GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, is_header_intact};
 
 /// Number of bytes without the beginning of any group of this log, after which the search ends.
 const SILENCE_BYTES: u64 = 1 << 20;
@@ -72,7 +72,10 @@ impl Chain {
                 continue;
             }
             silence = 0;
-            if header.sequence > missing && header.durable_sequence >= missing && self.is_true(slot, &header, start)? {
+            if header.sequence > missing
+                && header.durable_sequence >= missing
+                && self.is_intact(slot, &header, start)?
+            {
                 return Ok(Some(header));
             }
         }
@@ -81,12 +84,12 @@ impl Chain {
 
     /// Returns whether the header of the group at this place is intact, by the header's checksum. Earlier versions had
     /// none: there the whole group's checksum is verified instead, and its length is bounded.
-    fn is_true(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
+    fn is_intact(&mut self, slot: usize, header: &GroupHeader, start: usize) -> Result<bool> {
         let (file_id, segment_bytes) = (self.file.file_id, self.file.segment_bytes);
         if has_header_checksum(&self.file.window[start..]) {
-            return Ok(header_is_true(file_id, segment_bytes, header, &self.file.window[start..]));
+            return Ok(is_header_intact(file_id, segment_bytes, header, &self.file.window[start..]));
         }
         let Some(start) = self.file.bring(slot, header)? else { return Ok(false) };
-        Ok(header_is_true(file_id, segment_bytes, header, &self.file.window[start..]))
+        Ok(is_header_intact(file_id, segment_bytes, header, &self.file.window[start..]))
     }
 }
