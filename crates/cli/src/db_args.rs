@@ -104,7 +104,7 @@ pub(crate) enum DbCommand {
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// When the entry expires: 90s, 15m, 24h or 7d from now on, or milliseconds since 1970, as --json prints them. An
-        /// entry that is put without it lasts, also where the one before expired.
+        /// entry put without it lasts, also where the one before expired.
         #[arg(long, value_parser = parse_expiry, value_name = "TIME")]
         expires: Option<SystemTime>,
         /// Create the table if need be.
@@ -251,7 +251,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Print the compression of a table, or set it. Pages that are already in the file stay as they are until they
+    /// Print the compression of a table, or set it. Pages already in the file stay as they are until they
     /// change, or until `db compact` rewrites them.
     Compression {
         /// The database's folder.
@@ -437,7 +437,7 @@ pub(crate) enum TableCompression {
     None,
     /// LZ4: several pages share a block; reading a page from the file costs about a microsecond more.
     Fast,
-    /// Zstandard with a dictionary that is trained from the table: takes the least space; reading a page from the file
+    /// Zstandard with a dictionary trained from the table: takes the least space; reading a page from the file
     /// costs two or three microseconds more.
     Small,
 }
@@ -509,7 +509,7 @@ pub(crate) struct BenchArguments {
     /// Bytes of a value; several sizes as in 100,1000.
     #[arg(long, value_delimiter = ',', default_value = "100,1000", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(16..=65536))]
     pub(crate) values: Vec<u32>,
-    /// Size of the log of the database that is reopened after a crash.
+    /// Size of the log of the database reopened after a crash.
     #[arg(long, value_parser = parse_bytes, default_value = "16MiB", value_name = "SIZE")]
     pub(crate) log: u64,
     /// Longest time of one measurement, in seconds.

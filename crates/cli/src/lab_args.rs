@@ -125,7 +125,7 @@ pub(crate) enum LabCommand {
     Record {
         /// Record the page faults of the command in a mapped file, in place of its system calls. Uses perf, as root or with
         /// kernel.perf_event_paranoid at 2 or less. A page faults when it is first touched and after it was evicted: the trace
-        /// has the misses of the map, not its hits. A page that is in the page cache makes a minor fault, which maps
+        /// has the misses of the map, not its hits. A page in the page cache makes a minor fault, which maps
         /// the cached pages around it too (by default 64 KiB); one that comes from the device makes a major fault. Both are
         /// recorded, as a read of one page each: whether the command read or wrote is not known.
         #[arg(long)]

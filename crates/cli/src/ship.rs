@@ -136,7 +136,7 @@ impl Patience {
         Self { timeout, is_quiet, taken: 0, failed_before: 0, since: Instant::now(), printed: 0 }
     }
 
-    /// Looks at a shipper, and prints the error of requests that are made again.
+    /// Looks at a shipper, and prints the error of requests made again.
     ///
     /// # Errors
     /// The error of the store, when it does not pass by itself or the patience is over.
@@ -205,7 +205,7 @@ pub(crate) fn restore(arguments: &RestoreArguments, signals: &Signals) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names the restored commit, its time, and the next commit: a time that was asked for may be one that no commit has.
+/// Names the restored commit, its time, and the next commit: a time asked for may be one that no commit has.
 fn describe(restored: &RestoredPoint) -> String {
     let time = humantime::format_rfc3339_millis;
     let what = format!("commit {} of {}", restored.commit, time(restored.time));

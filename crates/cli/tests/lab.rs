@@ -112,7 +112,7 @@ fn a_plan_touches_nothing() {
     let outcome = lab.run(&["--plan"]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
     assert!(outcome.stdout.contains("18 trials") && outcome.stdout.contains("may be used"), "{}", outcome.stdout);
-    // A plan is output that was asked for, so it is printed even with --quiet, and as JSON with --json.
+    // A plan is output asked for, so it is printed even with --quiet, and as JSON with --json.
     assert!(lab.run(&["--plan", "--quiet"]).stdout.contains("18 trials"));
     let json: serde_json::Value = serde_json::from_str(&lab.run(&["--plan", "--json"]).stdout).unwrap();
     assert_eq!(json["cells"].as_array().map(Vec::len), Some(18), "{json}");

@@ -123,7 +123,7 @@ fn a_lost_or_damaged_manifest_is_refused_and_rebuild_and_whole_lead_on() {
         said(&run(&["ship", "shop", "backups/shop"]), 0);
     }
     said(&run(&["restore", "backups/shop", "--check"]), 0);
-    // An older one instead: readers say so, and restore only a commit that is asked for by its number.
+    // An older one instead: readers say so, and restore only a commit asked for by its number.
     said(&run(&["db", "put", "shop", "d", "1", "--table", "stock"]), 0);
     said(&run(&["ship", "shop", "backups/shop", "-q"]), 0);
     std::fs::write(&manifest, &sound).unwrap();

@@ -188,7 +188,7 @@ fn one_signal_ends_a_command_whose_messages_are_not_read() {
         let (reader, writer) = full_pipe();
         let mut command = nofault(folder.path(), what);
         command.stderr(writer);
-        // Work that is done by then keeps its own code.
+        // Work done by then keeps its own code.
         let (code, _) = signalled(command, what, Signal::TERM);
         assert!(matches!(code, Some(0 | 1 | 2 | 130)), "{what:?}: {code:?}");
         check_folder(folder.path(), what);
@@ -236,7 +236,7 @@ fn a_backup_that_is_stopped_leaves_neither_a_copy_nor_a_socket() {
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    // A backup that is done by then stays.
+    // A backup done by then stays.
     let is_there = folder.path().join("copy").exists();
     assert_eq!(output.status.code(), Some(if is_there { 0 } else { 130 }), "{output:?}");
     check_folder(folder.path(), &what);

@@ -20,7 +20,7 @@ const KEYS: u64 = 1_000_000;
 /// Length of each value, in bytes.
 const VALUE_BYTES: usize = 100;
 
-/// A database in a temporary folder that is removed when this is dropped.
+/// A database in a temporary folder removed when this is dropped.
 struct Fixture {
     db: Db,
     table: Table,

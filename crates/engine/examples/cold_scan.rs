@@ -1,4 +1,4 @@
-//! Prints the rate of scans of a table that is larger than the cache; with the name of another program, also the ratio of the rates of
+//! Prints the rate of scans of a table larger than the cache; with the name of another program, also the ratio of the rates of
 //! both.
 //!
 //! `cargo run --release -p nofault --example cold_scan [FOLDER [MEGABYTES [CACHE_MEGABYTES [STATE [CALLER [BASELINE [ROUNDS]]]]]]]`: three

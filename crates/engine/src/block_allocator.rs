@@ -77,7 +77,7 @@ pub(crate) struct BlockAllocator {
     blocks_max: u64,
     /// While the file is being made shorter: the first group that takes no more pages as long as a group before it can.
     ceiling: Option<u64>,
-    /// End of the part of the file that is allocated on disk: the file must grow before a block from here on is
+    /// End of the part of the file allocated on disk: the file must grow before a block from here on is
     /// allocated.
     backed_end: u64,
     placed: Placement,

@@ -4,7 +4,7 @@
 //! the history. When the budget is spent, the loop releases its lock, or lets other tasks run, and continues with a new
 //! budget.
 //!
-//! Invariant: a step is an access to memory that is in no cache, or about a quarter of a microsecond; work that
+//! Invariant: a step is an access to memory in no cache, or about a quarter of a microsecond; work that
 //! takes longer spends several. So [`STEPS_MAX`] steps take half a millisecond. The largest number of steps that a
 //! thread spent on one budget is recorded, so that tests compare it for inputs of different sizes, without a clock.
 

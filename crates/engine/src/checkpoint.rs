@@ -195,7 +195,7 @@ impl Checkpointer {
         }
     }
 
-    /// Frees all blocks that are kept for readers in other processes, which learn that they have lost them: the disk is
+    /// Frees all blocks kept for readers in other processes, which learn that they have lost them: the disk is
     /// full. Returns whether there were any.
     pub(crate) fn give_up_readers(&self) -> bool {
         let given_up = self.readers.give_up_all();
@@ -231,7 +231,7 @@ impl Checkpointer {
         self.pool.metadata().lock().allocator.used_blocks() * self.pool.page_bytes() as u64
     }
 
-    /// Sets the notifier of the thread that is to be woken after each checkpoint. Only the first call has an effect.
+    /// Sets the notifier of the thread to be woken after each checkpoint. Only the first call has an effect.
     pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
         let _ = self.after.set(notifier);
     }

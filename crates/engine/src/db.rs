@@ -276,7 +276,7 @@ impl Db {
         compression::create_table(self, name, self.compression).await
     }
 
-    /// Sets the compression of a table. Durable when it returns. Pages that are written from now on are compressed that
+    /// Sets the compression of a table. Durable when it returns. Pages written from now on are compressed that
     /// way; those in the file are read as before and stay as they are until they change, or until [`Db::compact`]
     /// rewrites them; the pages of values longer than 64 KiB stay as they are.
     ///

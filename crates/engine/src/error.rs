@@ -72,7 +72,7 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Rights are missing: change them, or run as another user.
     NoPermission,
-    /// The disk or a quota is full, or a size that was set when the database was made or opened, which the message names.
+    /// The disk or a quota is full, or a size set when the database was made or opened, which the message names.
     /// Reads go on. Free some space, then repeat.
     NoSpace,
     /// The process, its user or the machine has no descriptors, threads, memory or address space left. Nothing was changed
@@ -80,7 +80,7 @@ pub enum ErrorKind {
     NoResources,
     /// This kernel, file system or version of nofault does not support the call; the message says what is required.
     Unsupported,
-    /// Bytes on disk differ from the bytes that were written there, or a file of the database is missing. The message
+    /// Bytes on disk differ from the bytes written there, or a file of the database is missing. The message
     /// names page and position, or the file. Put the file back; run `verify`, restore from a backup. Calls that do not
     /// touch a damaged page go on working.
     Corrupt,
@@ -177,7 +177,7 @@ impl Error {
         Self(Arc::new(Repr::new(kind, format!("{action}: {source}"))))
     }
 
-    /// Fails in a process that was forked from `process`, which opened the database: its threads, rings and pages are there
+    /// Fails in a process forked from `process`, which opened the database: its threads, rings and pages are there
     /// and not here.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Error {
     }
 
     /// Returns whether the error is about this process or this machine at the moment, such as a limit or missing rights, and says nothing
-    /// about the data that was to be read: another attempt may read it. It never counts as damage.
+    /// about the data to be read: another attempt may read it. It never counts as damage.
     pub(crate) fn is_of_the_moment(&self) -> bool {
         use ErrorKind::{Busy, Closed, NoPermission, NoResources, NoSpace, SnapshotTooOld};
         matches!(self.kind(), NoResources | NoPermission | NoSpace | Busy | SnapshotTooOld | Closed)

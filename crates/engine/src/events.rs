@@ -234,7 +234,7 @@ pub(crate) fn closed(begun: Instant) {
     tell!(INFO, "closed", { ms = ms(begun) }, "closed");
 }
 
-/// Tells of a wait that was longer than [`STALL`].
+/// Tells of a wait longer than [`STALL`].
 #[inline]
 pub(crate) fn waited(wait: &str, took: Duration) {
     if took > STALL {

@@ -5,7 +5,7 @@
 //! buckets, so they can be added to each other.
 //!
 //! Kept true by: adding a value is two relaxed additions, to the bucket and to the sum. No decision depends on a histogram, so
-//! a copy that is taken in between may have a value in one of the two only.
+//! a copy taken in between may have a value in one of the two only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn trim(counts: &mut Vec<u64>) {
 
 /// A histogram: how many values of which size were counted. Times are in nanoseconds.
 ///
-/// Values are counted in buckets that are at most an eighth as wide as their least value, up to 2⁴⁰ (18 minutes in
+/// Values are counted in buckets at most an eighth as wide as their least value, up to 2⁴⁰ (18 minutes in
 /// nanoseconds; greater ones count in the last bucket). The sum is exact.
 ///
 /// ```
@@ -171,7 +171,7 @@ impl Histogram {
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// Returns the values that were added after `earlier`, an earlier copy of the same histogram.
+    /// Returns the values added after `earlier`, an earlier copy of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.counts.iter().chain(std::iter::repeat(&0));

@@ -12,10 +12,10 @@
 //!
 //! `UserCow` written back by calls is the case of today's systems. One table, one writer at a time; every write is durable when it returns.
 //!
-//! **Guarantees, and their limits.** A process that is killed at any moment, and a power cut that loses any sectors
+//! **Guarantees, and their limits.** A process killed at any moment, and a power cut that loses any sectors
 //! that were not synced, leave every acknowledged commit and nothing of others; tests show it. The following is not
 //! promised, because with a map no store can promise it (and no test shows a power cut amid the kernel's own write-back):
-//! - *A page that is damaged on disk is an error.* The store does not see the kernel's reads, so only a check at every
+//! - *A page damaged on disk is an error.* The store does not see the kernel's reads, so only a check at every
 //!   access finds damage ([`Settings::checksums`]), and never a lost write, which leaves an old page that is whole.
 //! - *A failed read is an error of that read.* It is a SIGBUS, which becomes an error of this call and of every later one.
 //! - *A failed write-back is noticed.* The kernel reports it at the next sync, once, if ever.
@@ -341,7 +341,7 @@ impl Store {
     /// Commits a batch: durable when it returns. Writers take turns; with a log, those that wait for it share its writes.
     ///
     /// # Errors
-    /// `InvalidCall` for a key that is too long; `NoSpace` when the map, the log or the disk is full. Nothing has changed then.
+    /// `InvalidCall` for a key too long; `NoSpace` when the map, the log or the disk is full. Nothing has changed then.
     /// `Poisoned` after a failed write or sync: open the store again, and see whether the batch is there. A failure
     /// after the batch is durable fails the next call instead.
     pub fn write(&self, batch: &Batch) -> Result<()> {

@@ -265,7 +265,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// The type that [`Store::begin_range_scan`] returns: a guard that ends the scan when it is dropped.
     type RangeScan: RangeScan<Self::Ticket>;
 
-    /// Fails in a process that was forked from the one that opened the store, which has none of its memory and threads.
+    /// Fails in a process forked from the one that opened the store, which has none of its memory and threads.
     ///
     /// # Errors
     /// `Closed`.
@@ -316,7 +316,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn clear_up(&self) {}
 
     /// Requests everything in `waits` (`Miss` and `Full`) together, and queues the reads that this needs without submitting
-    /// them. Joins the reads of pages that are being read already. Pins pages that are in memory by now as well.
+    /// them. Joins the reads of pages that are being read already. Pins pages in memory by now as well.
     ///
     /// The ticket owns `permit` and pins at most as many pages as it has permits: surplus waits at the end are ignored.
     fn request(&self, waits: &[Wait], permit: Permit) -> Self::Ticket;
@@ -449,7 +449,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     fn await_space(&self, len_bytes: usize) -> Self::Ticket;
 
     /// Refuses all further appends with the error `why`, which present and later waiters for free space receive as
-    /// well. Fragments that were appended before still become durable.
+    /// well. Fragments appended before still become durable.
     fn refuse(&self, why: &Error) {
         let _ = why;
     }

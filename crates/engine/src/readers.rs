@@ -53,7 +53,7 @@ struct WatchedReaders {
 
 struct ReaderState {
     record: ReaderRecord,
-    /// Registrations of the log before this number are of readers that were waited for in vain.
+    /// Registrations of the log before this number are of readers waited for in vain.
     log_from: u64,
     /// The checkpoints that gave blocks up which earlier ones name and registered readers use, oldest first, each with
     /// the time since when the blocks are kept.
@@ -188,7 +188,7 @@ impl Readers {
     }
 
     /// Returns whether registered readers may use blocks that checkpoint `sequence`, the one in force, does not name. If
-    /// so, the caller keeps the blocks that were released before it, under that number.
+    /// so, the caller keeps the blocks released before it, under that number.
     pub(crate) fn keeps_for(&self, sequence: u64) -> bool {
         let Some(readers) = &self.0 else { return false };
         let mut state = readers.lock();
@@ -237,7 +237,7 @@ impl WatchedReaders {
     }
 }
 
-/// Readers that are kept from beginning to read the log, until this is dropped.
+/// Readers kept from beginning to read the log, until this is dropped.
 struct ExcludedLogReaders<'a>(&'a WatchedReaders);
 
 impl Drop for ExcludedLogReaders<'_> {

@@ -3,7 +3,7 @@
 //! A database is a folder with two files: `data` (superblocks, pages, page table) and `log`. Creating works under
 //! temporary names (`names`); the rename to `data` turns the folder into a database, after everything in it, and its
 //! log, is durable. So a power cut leaves a database or none, never one that cannot be opened. Opening never creates:
-//! an empty file is an error. A database that is filled at its creation is one only when it is complete: until then its
+//! an empty file is an error. A database filled at its creation is one only when it is complete: until then its
 //! data file has a temporary name ([`finish`]).
 //!
 //! The data file is locked before it has its name, and before it is read; the name of the holder is written only when
@@ -47,7 +47,7 @@ mod tests;
 pub(crate) use self::memory::{read_set_bytes, recent_commits_bytes, replay_bytes, spent_bytes};
 use self::superblocks::{CurrentSuperblock, Slot, WholeSuperblock, choose};
 
-/// Number of page-table nodes that are read at a time.
+/// Number of page-table nodes read at a time.
 const NODES_AT_A_TIME: usize = 64;
 
 /// The purpose for which a database is created or opened.
@@ -121,7 +121,7 @@ pub(crate) struct OpenedParts {
     pub(crate) disk: Arc<dyn Disk>,
     /// The file locks, to be held for as long as anything may be written.
     pub(crate) locks: Locks,
-    /// Descriptions of damage that was repaired without loss.
+    /// Descriptions of damage repaired without loss.
     pub(crate) repairs: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Creation {
     pub(crate) purpose: Purpose,
     /// The text of the list of folders, if the database is to be striped.
     pub(crate) stripes: Option<String>,
-    /// A lock that was taken before the creation, if any: it is held as long as the database is locked.
+    /// A lock taken before the creation, if any: it is held as long as the database is locked.
     pub(crate) signed: Option<Arc<dyn FileLock>>,
 }
 
@@ -252,7 +252,7 @@ pub(crate) fn remove_unfinished(directory: &dyn Directory) {
 /// # Errors
 /// `NotFound` when there is none, `Busy` when another process has it open. `Corrupt` when a file is missing, damaged,
 /// emptied, foreign, or older than the other (the message says which and where). `InvalidCall` when a file is no
-/// regular file, `Unsupported` for another version, and errors of the disk. No byte of a database that was refused here
+/// regular file, `Unsupported` for another version, and errors of the disk. No byte of a database refused here
 /// has changed, unless writing the superblocks failed.
 pub(crate) fn open(
     directory: &Arc<dyn Directory>,
@@ -492,7 +492,7 @@ impl DataReader {
     ///
     /// # Errors
     /// `Corrupt` when a node is damaged, or names a page or a node that a table of this size does not have, a block
-    /// outside the file, or a block that is in use already.
+    /// outside the file, or a block in use already.
     fn page_table(&mut self, superblock: &Superblock, leaves_max: u64) -> Result<LoadedTable> {
         let page_bytes = superblock.page_bytes as usize;
         let mut table = LoadedTable::new(page_bytes, FILE_BYTES_MAX);

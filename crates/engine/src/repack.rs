@@ -124,8 +124,8 @@ impl Repacker {
         (outcome, ending, stats.pages_moved - moved)
     }
 
-    /// Packs compressed pages into as few blocks as possible, with the blocks that are kept for this, until `is_enough`
-    /// says so or all were looked at. Returns the number of blocks that are free now. To be called after a checkpoint,
+    /// Packs compressed pages into as few blocks as possible, with the blocks kept for this, until `is_enough`
+    /// says so or all were looked at. Returns the number of blocks free now. To be called after a checkpoint,
     /// when the disk is full. Reads every block with compressed pages at the most. Blocks.
     ///
     /// # Errors

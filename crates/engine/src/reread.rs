@@ -1,7 +1,7 @@
 //! Repeats a read that would shorten history if its outcome counted.
 //!
 //! A superblock that does not decode, a page-table node that is not whole, a log group that ends the log: each makes newer state
-//! disappear. One bad read decides none of them: a bit that flips between device and memory, or a sector that is returned as zeroes once,
+//! disappear. One bad read decides none of them: a bit that flips between device and memory, or a sector returned as zeroes once,
 //! is gone in the next read. The caller reads and decodes in a closure, and [`RepeatedReads::until_whole`] calls it up to [`READS`] times.
 //!
 //! The closure is told which read it makes, so that it can take another path from the second on: `Disk::perform` into a new buffer where

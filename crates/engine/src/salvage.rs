@@ -120,7 +120,7 @@ pub struct SalvageReport {
     pub commit: CommitSeq,
     /// The reason why commits after it may be lost, if that is so.
     pub history_cut: Option<String>,
-    /// Number of commits that were replayed from the log.
+    /// Number of commits replayed from the log.
     pub commits_replayed: u64,
     /// Whether the caller stopped the work. There is no new database then.
     pub was_stopped: bool,

@@ -34,7 +34,7 @@ pub struct Settings {
     ///
     /// Of the page table, some 16 bytes for each page, the parts in use are in memory: when it is opened up to half of
     /// this memory is filled with it, and a sixteenth on top while it grows. What is not in memory is read when it is
-    /// needed, which makes the first read of a page two reads. Parts that were changed since the last checkpoint stay in
+    /// needed, which makes the first read of a page two reads. Parts changed since the last checkpoint stay in
     /// memory; when they are many, a checkpoint is made.
     ///
     /// Creating a database with less memory than an empty one needs is refused (`InvalidCall`, and the message says how
@@ -54,7 +54,7 @@ pub struct Settings {
     pub snapshot_bytes_max: u64,
     /// Most bytes of log since the last checkpoint, not 0; the smallest log has four segments. Commits wait beyond them. The thread of
     /// checkpoints begins one at half of this, or earlier where there is less data. The setting bounds the time that opening takes after a
-    /// crash, and the log's space on disk: a single commit that is larger takes more, until the checkpoint after it.
+    /// crash, and the log's space on disk: a single commit larger takes more, until the checkpoint after it.
     pub log_bytes: u64,
     /// Further folders, best on other devices, over which the data file is striped. Creation makes those that are
     /// missing; a file in the database's own folder lists them. Used at creation only. There is no redundancy: data on
@@ -83,7 +83,7 @@ pub struct Settings {
     pub background_threads: bool,
     /// Whether the database gives space of the data file back by itself.
     pub compaction: CompactionMode,
-    /// Compression of the tables that are created while the database is open with these settings. It is a property of
+    /// Compression of the tables created while the database is open with these settings. It is a property of
     /// each table and can be changed at any time: see [`Db::set_compression`](crate::Db::set_compression).
     pub compression: Compression,
     /// Whether the database serves its counters through a socket in its folder, for `nofault db top`: processes of the same user

@@ -35,7 +35,7 @@ const EXCESS_SHARE_IDLE: u64 = 64;
 /// … and at least so many blocks.
 const EXCESS_BLOCKS: u64 = 512;
 const EXCESS_BLOCKS_IDLE: u64 = 128;
-/// Most checkpoints of one pass. A page that is changed while it should move is written elsewhere by the first or the
+/// Most checkpoints of one pass. A page changed while it should move is written elsewhere by the first or the
 /// second one, and its old block is free after the one that follows, unless a view of it lives longer.
 const ROUNDS_MAX: usize = 5;
 
@@ -268,7 +268,7 @@ impl Shrinker {
         self.checkpointer.checkpoint().map(drop)
     }
 
-    /// Sets the notifier of the thread that is to be woken after each checkpoint.
+    /// Sets the notifier of the thread to be woken after each checkpoint.
     pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
         self.checkpointer.notify_after_checkpoints(notifier);
     }

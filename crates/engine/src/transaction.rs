@@ -124,7 +124,7 @@ pub(crate) struct Commit {
     pub(crate) durability: Durability,
     /// The pages that the commit will touch, as gathered by its caller.
     pub(crate) context: CommitContext,
-    /// The claim that was placed for the transaction, if any.
+    /// The claim placed for the transaction, if any.
     pub(crate) claim: Option<ClaimId>,
     /// Whether no reader can see that the commit took place: it removes entries that have expired. Transactions that have read
     /// its keys do not conflict with it.
@@ -466,7 +466,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         }
     }
 
-    /// Fails when the database is being closed, or was, and in a process that was forked from the one that opened it: there
+    /// Fails when the database is being closed, or was, and in a process forked from the one that opened it: there
     /// before any lock is taken.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ pub trait Key: AsKey<Self> + Sized {
     /// The name of the type, which the database keeps: a table is only opened with keys of the type that it has.
     fn type_name() -> String;
 
-    /// Takes a key that was written by [`AsKey::encode_part`] off the front of `bytes`; `None` when there is none.
+    /// Takes a key written by [`AsKey::encode_part`] off the front of `bytes`; `None` when there is none.
     fn decode_part(bytes: &mut &[u8]) -> Option<Self>;
 
     /// Reads a whole key, which was written by [`AsKey::encode`]; `None` when the bytes are no key of this type.

@@ -69,7 +69,7 @@ use crate::sync::notifier::Notifier;
 
 /// Most bytes of one group. A durable write of up to about this size takes hardly longer than a small one.
 const GROUP_BYTES_MAX: usize = 128 << 10;
-/// Most groups that are in flight at a time.
+/// Most groups in flight at a time.
 const GROUPS_IN_FLIGHT: usize = 4;
 /// Most bytes of memory of the groups in flight. The reader's window takes no more, and no groups are in flight while
 /// the log is read.

@@ -59,7 +59,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the most bytes that were allocated at a time during `work`.
+/// Returns the most bytes allocated at a time during `work`.
 fn most_allocated(work: impl FnOnce()) -> usize {
     let before = LIVE_BYTES.load(Ordering::Relaxed);
     MOST_BYTES.store(before, Ordering::Relaxed);

@@ -250,7 +250,7 @@ fn advise(base: NonNull<u8>, len_bytes: usize, advice: Advice) {
     if cfg!(miri) {
         return;
     }
-    // SAFETY: the caller has just mapped the range, and it belongs to the caller alone. Neither advice that is used here changes its content.
+    // SAFETY: the caller has just mapped the range, and it belongs to the caller alone. Neither advice used here changes its content.
     unsafe {
         let _ = madvise(base.as_ptr().cast(), len_bytes, advice);
     }

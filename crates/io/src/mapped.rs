@@ -35,7 +35,7 @@ pub enum Protection {
     ReadOnly,
     /// Writes go to the file (`MAP_SHARED`).
     Shared,
-    /// A page that is written to becomes a private copy, which never reaches the file (`MAP_PRIVATE`).
+    /// A page written to becomes a private copy, which never reaches the file (`MAP_PRIVATE`).
     Private,
 }
 

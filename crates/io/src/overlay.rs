@@ -23,9 +23,9 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(test)]
 mod tests;
 
-/// Bytes that are kept together. A write that covers only a part of such a unit reads the rest of it first.
+/// Bytes kept together. A write that covers only a part of such a unit reads the rest of it first.
 const UNIT_BYTES: u64 = 4096;
-/// Units that are kept in memory where further ones go to a temporary file.
+/// Units kept in memory where further ones go to a temporary file.
 const UNITS_IN_MEMORY: usize = 2048;
 
 /// A directory whose files are read, and whose changes stay in this process.
@@ -141,7 +141,7 @@ fn refused(action: String) -> Error {
     Error::new(ErrorKind::NoPermission, action, "the directory is only read")
 }
 
-/// A file of the directory below with the bytes that were written over it. Clones are the same file.
+/// A file of the directory below with the bytes written over it. Clones are the same file.
 #[derive(Debug, Clone)]
 struct OverlayDisk(Arc<OverlaidFile>);
 

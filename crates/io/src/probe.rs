@@ -135,7 +135,7 @@ pub struct DeviceFacts {
     pub io_poll: Option<bool>,
     /// Smallest unit that can be addressed, in bytes.
     pub logical_block_bytes: Option<u64>,
-    /// Smallest unit that is written without read-modify-write, in bytes.
+    /// Smallest unit written without read-modify-write, in bytes.
     pub physical_block_bytes: Option<u64>,
 }
 

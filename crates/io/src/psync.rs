@@ -123,7 +123,7 @@ impl Disk for PsyncDisk {
 #[derive(Debug)]
 struct PoolFile {
     file: DiskFile,
-    /// Most operations that are with the pool at a time.
+    /// Most operations with the pool at a time.
     in_pool_max: usize,
     load: Mutex<Load>,
 }

@@ -38,7 +38,7 @@ const COMPLETION_ENTRIES_MAX: usize = 65_536;
 pub struct UringDisk {
     file: Arc<DiskFile>,
     rings: Arc<Rings>,
-    /// Notes on features that were refused to its queues, each once.
+    /// Notes on features refused to its queues, each once.
     queue_notes: Mutex<Vec<DiskNote>>,
 }
 

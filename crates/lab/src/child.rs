@@ -22,7 +22,7 @@ use crate::paths::shown;
 
 /// Most bytes of a message: a trial's result, which becomes a line of the records.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// Most characters that are shown of a line that is no message.
+/// Most characters shown of a line that is no message.
 const SHOWN_CHARS_MAX: usize = 500;
 /// Longest time that a child may take to finish after it was asked to, where the parent waits for a limited time.
 const LAST_WORDS: Duration = Duration::from_secs(10);

@@ -153,7 +153,7 @@ pub(crate) trait Experiment: Sync {
     }
 
     /// Whether a trial makes its warm state itself, so that the runner need not read its files into the page cache. A
-    /// trial of the engine's pool fills the pool, and data that is made in memory has no file.
+    /// trial of the engine's pool fills the pool, and data made in memory has no file.
     fn warms_itself(&self, spec: &TrialSpec) -> bool {
         let description = self.description();
         let of_pool = |method: &Method| method.family == Family::Pool;

@@ -54,7 +54,7 @@ pub(crate) fn find(id: ExperimentId) -> Option<&'static dyn Experiment> {
     ALL.into_iter().find(|experiment| experiment.id() == id)
 }
 
-/// Returns the experiment of a trial that is to be planned or executed.
+/// Returns the experiment of a trial to be planned or executed.
 ///
 /// # Errors
 /// `Usage` for a name that is not in the registry.

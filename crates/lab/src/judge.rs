@@ -31,7 +31,7 @@ use crate::summary::{Group, Metric, Property, Spread};
 pub enum Kind {
     /// A difference that the repeats confirm.
     Difference,
-    /// A measured figure that is compared with nothing.
+    /// A measured figure compared with nothing.
     Fact,
     /// A difference that the repeats do not confirm.
     Inconclusive,

@@ -133,12 +133,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The line that was read last.
+    /// The line read last.
     pub fn line(&self) -> &[u8] {
         self.buffer.get(self.place.clone()).unwrap_or_default()
     }
 
-    /// Number of the line that was read last, from 1; 0 before the first.
+    /// Number of the line read last, from 1; 0 before the first.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -148,7 +148,7 @@ impl<R: BufRead> Lines<R> {
         self.has_mark
     }
 
-    /// Whether the line that was read last has a line feed at its end.
+    /// Whether the line read last has a line feed at its end.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -188,7 +188,7 @@ pub enum Wide {
 
 /// Number of characters by which a text without a byte order mark is recognised: data with zero bytes is no other encoding.
 const CHARACTERS_MIN: usize = 4;
-/// Number of characters that are looked at.
+/// Number of characters looked at.
 const CHARACTERS_MAX: usize = 8;
 
 impl Wide {

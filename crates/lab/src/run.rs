@@ -6,7 +6,7 @@
 //! | [`child`] | one trial in a separate process |
 //! | `noise` | the signs of other load during a trial |
 //! | `prepare` | the resources of a run: data files, RAM-backed devices, memory limits; made and removed |
-//! | `results` | results read, and the files that are made from them |
+//! | `results` | results read, and the files made from them |
 //! | `schedule` | the trials in their order, with their times and sizes; shown before anything starts |
 //!
 //! Kept true here: a record is written when its trial ends, so an interrupted run keeps its results so far; each

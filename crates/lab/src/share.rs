@@ -62,7 +62,7 @@ impl Names {
 /// Makes the shared form of a result.
 ///
 /// # Errors
-/// `System` when a record has no JSON form; `Unsupported` for a result that is too large for one file.
+/// `System` when a record has no JSON form; `Unsupported` for a result too large for one file.
 pub fn share(file: &RecordFile, names: &Names) -> Result<Shared> {
     let mut redaction = Redaction { names, paths: 0, hosts: 0, users: 0, facts: 0 };
     let mut records = vec![redaction.record(&Record::Run(file.run.clone()))?];

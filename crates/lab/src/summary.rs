@@ -60,7 +60,7 @@ impl Spread {
     }
 }
 
-/// A quantity that is computed from a trial's outcome.
+/// A quantity computed from a trial's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metric {
     /// Operations a second, after memory was full where it fills.

@@ -28,7 +28,7 @@ const HEADER: &str = "offset,length,op,thread,time";
 /// The columns of a trace, in words.
 pub const COLUMNS: &str = "offset,length,op,thread,time: offset and length in bytes; op is read (r), write (w) or sync (s, without offset and \
     length); thread is any name, and the accesses of one thread wait for each other; time is when the access began, in seconds from any start";
-/// Most accesses that are taken from a file: more would fill the memory of the trials. The rest is left out.
+/// Most accesses taken from a file: more would fill the memory of the trials. The rest is left out.
 const ACCESSES_MAX: usize = 1 << 20;
 /// Most bytes of a line.
 const LINE_BYTES_MAX: usize = 1024;

@@ -11,7 +11,7 @@
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
 //!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
 //!    for the installation. A vote does not.
-//! 5. After a restart a former leader leads only once it is elected again: a vote that was stored before the log was opened is reported as
+//! 5. After a restart a former leader leads only once it is elected again: a vote stored before the log was opened is reported as
 //!    not committed. With a committed vote, openraft 0.9 lets the node resume its old term at once, and answers a linearizable read
 //!    when the state includes the first entry of that term. Applying an entry does not wait for the disk, so after a crash the state may lack
 //!    later entries, although clients have received their answers: the read would miss acknowledged writes. The first entry of a new term
@@ -126,7 +126,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Peers::new(node, self.opened.clone())
     }
 
-    /// Returns the last entry that was noted as removed.
+    /// Returns the last entry noted as removed.
     pub(crate) async fn purged(&self) -> Result<Option<LogId<C::NodeId>>> {
         self.read(PURGED).await
     }

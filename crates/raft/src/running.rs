@@ -51,7 +51,7 @@ pub async fn while_running<C: RaftTypeConfig, T, E>(
     }
 }
 
-/// Lets a node that was started with `enable_elect: false` campaign, once it hears of a leader, or has waited for one as long as a
+/// Lets a node started with `enable_elect: false` campaign, once it hears of a leader, or has waited for one as long as a
 /// follower waits: twice `election_timeout_max`. A node that is the only voter, or of no group yet, does not wait.
 ///
 /// openraft lets a follower campaign when it has heard nothing for the leader's lease and one election timeout. A node that starts gets the timeout

@@ -20,7 +20,7 @@ pub struct SnapshotFile {
 }
 
 impl SnapshotFile {
-    /// Creates an empty file that is removed with the handle.
+    /// Creates an empty file removed with the handle.
     pub(crate) async fn create(path: PathBuf) -> Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).await;
         let file = file.map_err(Error::file(format!("create {}", path.display())))?;
@@ -36,7 +36,7 @@ impl SnapshotFile {
         }
     }
 
-    /// The file that is removed with the handle, if it is one.
+    /// The file removed with the handle, if it is one.
     pub(crate) fn part(&self) -> Option<&Path> {
         self.part.as_deref()
     }

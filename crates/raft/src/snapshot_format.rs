@@ -70,7 +70,7 @@ impl<W: AsyncWrite + Unpin> SnapshotWriter<W> {
         self.frame(TABLE, name.as_bytes()).await
     }
 
-    /// Writes a row of the table begun last. A snapshot keeps some 64 KiB of rows in memory, or one row that is longer.
+    /// Writes a row of the table begun last. A snapshot keeps some 64 KiB of rows in memory, or one row longer.
     pub(crate) async fn row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         for part in [key, value] {
             let len = u32::try_from(part.len());

@@ -125,7 +125,7 @@ impl<C: RaftTypeConfig> Snapshots<C> {
         Ok(())
     }
 
-    /// Creates the file of a snapshot that is to be written or received.
+    /// Creates the file of a snapshot to be written or received.
     pub(crate) async fn begin(&self) -> Result<SnapshotFile> {
         let number = self.next_part.fetch_add(1, Ordering::Relaxed);
         SnapshotFile::create(self.folder.join(format!("{PART}{number}"))).await

@@ -20,7 +20,7 @@ pub(crate) fn group_id(table: &str, row: Option<&[u8]>) -> Result<Option<GroupId
     row.map(|row| decode(row, format_args!("{GROUP} of {table}"))).transpose()
 }
 
-/// The tables of the replicated state, by the names that were given to [`open`](crate::open).
+/// The tables of the replicated state, by the names given to [`open`](crate::open).
 #[derive(Debug, Clone)]
 pub struct StateTables {
     pub(crate) generation: u64,
@@ -130,7 +130,7 @@ impl StateReader {
 
 /// The replicated state at one moment: a snapshot of the database, and the tables to read in it.
 ///
-/// A view that is kept while the state advances keeps old pages: see [`nofault::Snapshot`].
+/// A view kept while the state advances keeps old pages: see [`nofault::Snapshot`].
 #[derive(Debug, Clone)]
 pub struct StateView {
     snapshot: Snapshot,

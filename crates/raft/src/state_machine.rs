@@ -1,4 +1,4 @@
-//! The state machine of a node: the application's tables, the last log id that was applied to them, and its snapshots.
+//! The state machine of a node: the application's tables, the last log id applied to them, and its snapshots.
 //!
 //! Applying is a deferred commit of the changes together with the log id: after a power cut both are as of one entry. The entries behind it are in the log, since
 //! their removal is a later commit, and are applied again. Only installing a snapshot waits for the disk: its sender counts on it.

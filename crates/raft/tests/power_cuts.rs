@@ -2,7 +2,7 @@
 //! moment.
 //!
 //! Kept true by: `Moments` holds the content after each call. Calls commit in order, so after a power cut the content is that
-//! after one of them: the last that was acknowledged as durable, or a later one.
+//! after one of them: the last acknowledged as durable, or a later one.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

@@ -17,13 +17,13 @@ use crate::writer::Writer;
 const PART_BYTES: usize = 8 << 20;
 /// Bytes of a part before compression, about: the memory that reading it takes.
 const PART_RAW_BYTES: u64 = 32 << 20;
-/// Entries that are encoded together, and their bytes.
+/// Entries encoded together, and their bytes.
 const ENTRIES_AT_ONCE: usize = 512;
 const BYTES_AT_ONCE: usize = 1 << 20;
 /// Most increments on a base of the whole: a restore applies each of them.
 const INCREMENTS_MAX: usize = 64;
 
-/// A base that is to be written.
+/// A base to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextBase {
     /// The content of all tables.
@@ -149,13 +149,13 @@ impl Parts<'_> {
         self.changes.push(change);
         if self.changes.len() >= ENTRIES_AT_ONCE || self.changes_bytes >= BYTES_AT_ONCE {
             self.end_commit().await?;
-            // Entries that are in memory are read without a wait, and other tasks of this thread wait, too.
+            // Entries in memory are read without a wait, and other tasks of this thread wait, too.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Writes the changes that were added as one commit: the state after all of them counts, not those between.
+    /// Writes the changes added as one commit: the state after all of them counts, not those between.
     async fn end_commit(&mut self) -> Result<()> {
         self.object.push(self.base.commit, self.base.time_ms, &std::mem::take(&mut self.changes))?;
         self.changes_bytes = 0;

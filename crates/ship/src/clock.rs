@@ -33,7 +33,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Looks at the time of the machine. `wall` is the time by the clock that is to be judged.
+    /// Looks at the time of the machine. `wall` is the time by the clock to be judged.
     pub(crate) fn of(wall: SystemTime) -> Self {
         let wall_ms = time_to_ms(wall);
         match uptime() {
@@ -61,7 +61,7 @@ fn uptime() -> Option<(String, u64)> {
 pub(crate) struct ClockMark {
     /// The time that the clock showed; while it is ahead, the time that it should have shown.
     pub(crate) wall_ms: u64,
-    /// The time that is believed to have come.
+    /// The time believed to have come.
     pub(crate) believed_ms: u64,
     boot: String,
     uptime_ms: u64,

@@ -9,7 +9,7 @@ use crate::manifest::NamedObject;
 use crate::object::raw_commits;
 use crate::remote::Remote;
 
-/// Objects that are read at a time. Each takes its length, and its length before compression, in memory.
+/// Objects read at a time. Each takes its length, and its length before compression, in memory.
 const AHEAD: usize = 3;
 
 /// Reads objects in order and returns the commits of each, still encoded. While one is in use, the next ones are being read; dropping this

@@ -153,7 +153,7 @@ impl FolderStore {
     }
 }
 
-/// Replaces a file durably. The name of the new one until then is one that `LocalFileSystem` does not list. A file that was left under it is removed before,
+/// Replaces a file durably. The name of the new one until then is one that `LocalFileSystem` does not list. A file left under it is removed before,
 /// so no link is followed.
 fn replace(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
     let mut new = path.as_os_str().to_owned();

@@ -43,7 +43,7 @@ pub struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockStep {
-    /// The last commit that was shipped before it was found.
+    /// The last commit shipped before it was found.
     pub commit: CommitSeq,
     /// The time that the clock should have shown.
     pub expected: SystemTime,

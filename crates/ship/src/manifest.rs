@@ -6,7 +6,7 @@
 //! of a name each follows from the one before.
 //!
 //! A put that failed may have been carried out. So after a failure the manifest is read: it is the new one (done), the old one (put
-//! again), or another shipper's (fenced). A request that is carried out late finds another version and changes nothing.
+//! again), or another shipper's (fenced). A request carried out late finds another version and changes nothing.
 //!
 //! Where a store has no conditional puts (`single_writer`), the manifest is read before each put, which has no condition. So an older shipper is
 //! fenced, unless two put at the same moment.
@@ -92,7 +92,7 @@ impl Base {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Foundation {
     pub(crate) commit: u64,
-    /// Bytes of the log that was shipped between the two.
+    /// Bytes of the log shipped between the two.
     pub(crate) log_bytes: u64,
 }
 
@@ -134,7 +134,7 @@ impl Epoch {
         self.bases.iter().flat_map(|base| &base.parts).chain(self.log.iter().map(|log| &log.object))
     }
 
-    /// Returns the newest commit that is in the store, and its time.
+    /// Returns the newest commit in the store, and its time.
     pub(crate) fn newest(&self) -> (u64, u64) {
         let of_base = self.bases.last().map_or((0, 0), |base| (base.commit, base.time_ms));
         of_base.max((self.last, self.last_time_ms))
@@ -198,7 +198,7 @@ pub(crate) struct Garbage {
 /// A step of the clock that a shipper has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FoundStep {
-    /// The epoch, and the last commit that was shipped by then.
+    /// The epoch, and the last commit shipped by then.
     pub(crate) epoch: u64,
     pub(crate) commit: u64,
     pub(crate) expected_ms: u64,
@@ -312,7 +312,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the database that is shipped under the name, if any is.
+    /// Returns the database shipped under the name, if any is.
     pub(crate) fn database(&self) -> Option<&str> {
         self.database.as_deref().or_else(|| self.epochs.last().map(|epoch| epoch.database.as_str()))
     }

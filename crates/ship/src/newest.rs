@@ -1,7 +1,7 @@
 //! Tells whether a manifest is the newest one of its history: an older file may have replaced it.
 //!
 //! Evidence is a copy of a later manifest, or an object whose label names a later one. Objects are listed before the manifest is read, so
-//! a shipper's objects of later moments are no evidence: every listed object follows a manifest that was in place when the list was
+//! a shipper's objects of later moments are no evidence: every listed object follows a manifest in place when the list was
 //! made.
 //!
 //! An object that follows exactly the manifest in place and leads on from it proves nothing. Its shipper is about to name it, or ended before it could;
@@ -31,11 +31,11 @@ pub(crate) enum Age {
     SetBack(Error),
 }
 
-/// An object that is newer than a manifest.
+/// An object newer than a manifest.
 #[derive(Debug)]
 struct Newer<'l> {
     name: &'l str,
-    /// The last commit that is known by it, and its time.
+    /// The last commit known by it, and its time.
     commit: u64,
     time_ms: u64,
     /// Whether it follows a later manifest. Otherwise it follows this one, and leads on from it.
@@ -70,7 +70,7 @@ pub(crate) async fn read(remote: &Remote) -> Result<(Current, Age)> {
     }
 }
 
-/// Tells the age of a manifest by the objects that were listed before it was read.
+/// Tells the age of a manifest by the objects listed before it was read.
 pub(crate) async fn age(remote: &Remote, present: &[ListedObject], manifest: &Manifest) -> Result<Age> {
     let by_copy = newer_copy(remote, present, manifest).await?;
     let beyond = by_copy.as_ref().map_or_else(|| reached(manifest).0, |copy| copy.commit);
@@ -210,7 +210,7 @@ fn commit_of((commit, time_ms): (u64, u64)) -> String {
     format!("commit {commit} of {}", humantime::format_rfc3339_millis(commit_time(time_ms)))
 }
 
-/// Creates the error for a manifest that is older than an object in the store.
+/// Creates the error for a manifest older than an object in the store.
 fn set_back(manifest: &Manifest, newer: &Newer<'_>) -> Error {
     let what = format!(
         "it was set back to number {}, which leads to {}: {} is newer and leads to {}, so an older file was put in its place",

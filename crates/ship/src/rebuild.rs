@@ -23,7 +23,7 @@ use crate::object::{commit_time, raw_commits, take_commit};
 use crate::options::READING;
 use crate::remote::{ListedObject, Remote};
 
-/// Objects that are read at the same time.
+/// Objects read at the same time.
 const AT_ONCE: usize = 8;
 /// Names of objects in one remark.
 const NAMES_SHOWN: usize = 3;

@@ -72,7 +72,7 @@ pub struct Lag {
     pub commit: CommitSeq,
     /// Its time.
     pub time: SystemTime,
-    /// The newest commit that was in the store when the replica looked last.
+    /// The newest commit in the store when the replica looked last.
     pub newest: CommitSeq,
     /// Its time.
     pub newest_time: SystemTime,
@@ -326,7 +326,7 @@ impl Replica {
         Ok(closed?)
     }
 
-    /// Makes the replica the database that is shipped under the name: takes the name over, so that the shipper before is fenced and its calls
+    /// Makes the replica the database shipped under the name: takes the name over, so that the shipper before is fenced and its calls
     /// end with `Fenced`; applies all that it has shipped until then; and begins to ship. Nothing of the other database appears after that.
     ///
     /// `options` are the shipper's, but for the name, which stays. On a store with `single_writer` end the other shipper
@@ -425,7 +425,7 @@ struct Task {
     base: Follower,
     copy: Copy,
     every: Duration,
-    /// The version of the manifest that was applied last.
+    /// The version of the manifest applied last.
     version: Option<UpdateVersion>,
     /// The history and the number of the last manifest that was seen.
     seen: Option<(String, u64)>,

@@ -53,7 +53,7 @@ pub struct RestoredPoint {
 pub struct RestoreProgress {
     /// Objects that were read and applied.
     pub objects: u64,
-    /// Objects that are needed at the most: a restore of an earlier point may end before the last.
+    /// Objects needed at the most: a restore of an earlier point may end before the last.
     pub objects_all: u64,
     /// Bytes of the objects that were read and applied, as they are in the store.
     pub bytes: u64,

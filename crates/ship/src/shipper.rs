@@ -42,7 +42,7 @@ const COLLECT_AT_MOST: Duration = Duration::from_secs(1);
 /// The progress of a shipper.
 #[derive(Debug, Clone)]
 struct Status {
-    /// The last commit that is named by the manifest; `None` before the first base, also for a database without a commit.
+    /// The last commit named by the manifest; `None` before the first base, also for a database without a commit.
     shipped: Option<u64>,
     bases: u64,
     increments: u64,
@@ -72,7 +72,7 @@ struct Shared {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShipStats {
-    /// The newest commit that is in the store, with all before it; 0 before the first base.
+    /// The newest commit in the store, with all before it; 0 before the first base.
     pub shipped: CommitSeq,
     /// Requests to the store.
     pub requests: u64,
@@ -88,7 +88,7 @@ pub struct ShipStats {
     pub increments: u64,
 }
 
-/// A name that was taken over: no other shipper advances its manifest any more.
+/// A name taken over: no other shipper advances its manifest any more.
 pub(crate) struct Takeover {
     writer: Writer,
     /// Names of objects that the shippers before have left unnamed.
@@ -142,7 +142,7 @@ impl Ship {
         Self::begin(db, Takeover::begin(db, store, options).await?).await
     }
 
-    /// Begins to ship under a name that was taken over.
+    /// Begins to ship under a name taken over.
     pub(crate) async fn begin(db: &Db, Takeover { mut writer, orphans }: Takeover) -> Result<Self> {
         let orphans: Vec<&str> = orphans.iter().map(String::as_str).collect();
         upkeep::remove(&writer, &orphans).await?;
@@ -185,7 +185,7 @@ impl Ship {
         }
     }
 
-    /// Returns the newest commit that is in the store, with all before it; 0 before the first base.
+    /// Returns the newest commit in the store, with all before it; 0 before the first base.
     pub fn shipped(&self) -> CommitSeq {
         CommitSeq(self.shared.status.borrow().shipped.unwrap_or(0))
     }
@@ -306,7 +306,7 @@ enum Ending {
     Closing,
 }
 
-/// Commits that are collected for an object.
+/// Commits collected for an object.
 struct Collection {
     writer: ObjectWriter,
     after: u64,
@@ -424,7 +424,7 @@ impl Task {
             biased;
             () = self.ordered(|orders| orders.is_closing) => return Ok((None, Ending::Closing)),
             event = tail.next() => event,
-            // Objects that are too old are removed also while nothing is committed.
+            // Objects too old are removed also while nothing is committed.
             () = tokio::time::sleep(CARE_EVERY) => return Ok((None, Ending::Full)),
         };
         let mut ending = collected.take(first, tail)?;

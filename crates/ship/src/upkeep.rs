@@ -1,4 +1,4 @@
-//! Upkeep of the objects in a store: pieces of the log are put together, history that is too old to be restored is forgotten, and
+//! Upkeep of the objects in a store: pieces of the log are put together, history too old to be restored is forgotten, and
 //! objects that no manifest needs are removed.
 //!
 //! An object is first taken out of the manifest, with a note, and removed some time after that: a restore that has read the manifest before still finds it.
@@ -24,9 +24,9 @@ const MERGED_AT_ONCE: usize = 16;
 const LEVEL_MAX: u8 = 6;
 /// Bytes of an object before compression beyond which it is not made longer: the memory that a restore takes for it.
 const MERGED_BYTES_MAX: u64 = 32 << 20;
-/// Most objects that are removed in one look, while the commits wait: more than the pieces that are written until the next one.
+/// Most objects removed in one look, while the commits wait: more than the pieces that are written until the next one.
 const REMOVED_MAX: usize = 256;
-/// Number of objects that are removed at the same time.
+/// Number of objects removed at the same time.
 const REMOVED_AT_ONCE: usize = 16;
 /// Longest time between two looks at objects that are not needed any more.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -103,7 +103,7 @@ fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
     (count >= 2).then(|| start..start + count)
 }
 
-/// Takes objects that are too old out of the manifest, and removes those that were taken out long enough ago: by the believed time, so that a clock that is
+/// Takes objects too old out of the manifest, and removes those that were taken out long enough ago: by the believed time, so that a clock that is
 /// ahead removes nothing early.
 async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
     let (forgetting_ms, step) = writer.look_at_clock(now);

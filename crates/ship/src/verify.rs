@@ -47,7 +47,7 @@ impl Verification {
 ///
 /// # Errors
 /// `NotFound` when there is nothing under the name; `Corrupt` when the manifest cannot be read; the errors of the store. Damage of other objects, and a
-/// manifest that is older than they are, is in the result.
+/// manifest older than they are, is in the result.
 pub async fn verify(store: Arc<dyn ObjectStore>, name: &str) -> Result<Verification> {
     let remote = Remote::new(store, name, READING)?;
     let (current, age) = newest::read(&remote).await?;

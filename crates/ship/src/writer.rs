@@ -89,7 +89,7 @@ impl Writer {
                     writer.keep_copy().await?;
                     return Ok((writer, orphans));
                 }
-                // The shipper that is to be fenced was faster.
+                // The shipper to be fenced was faster.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
@@ -160,7 +160,7 @@ impl Writer {
         Some(found)
     }
 
-    /// Returns the time that is believed to have come, in milliseconds.
+    /// Returns the time believed to have come, in milliseconds.
     pub(crate) fn believed_ms(&self) -> u64 {
         self.mark.believed_ms
     }

@@ -26,7 +26,7 @@ fn taking_over() -> ShipOptions {
     ShipOptions { take_over: true, ..options() }
 }
 
-/// Commits that were promised to be in the store: each with another key, in order.
+/// Commits promised to be in the store: each with another key, in order.
 async fn keys(store: Arc<dyn ObjectStore>) -> Vec<Vec<u8>> {
     let db = empty();
     restore_into(store, "shop", Point::Latest, &db).await.unwrap();
@@ -392,7 +392,7 @@ async fn a_full_disk_and_missing_rights_of_a_folder_have_kinds_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::new(9).await;
     source.db.create_table("t").await.unwrap();
-    // A name that is longer than any file may have.
+    // A name longer than any file may have.
     let long = folder.path().join("x".repeat(300)).join("shop");
     assert_eq!(Address::of_folder(&long).unwrap_err().kind(), ErrorKind::InvalidCall);
     for (options, kind) in

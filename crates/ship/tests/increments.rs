@@ -180,7 +180,7 @@ async fn tables_are_dropped_created_renamed_and_swapped_between_increments() {
     assert!(verified(&store, "names").await.increments >= 3);
 }
 
-/// Commits and ships until the store hangs or the story is over. Returns the commit that was promised last.
+/// Commits and ships until the store hangs or the story is over. Returns the commit promised last.
 async fn story(source: &mut Source, faulty: &Arc<FaultyStore>) -> CommitSeq {
     let (mut promised, mut rng) = (CommitSeq(0), fastrand::Rng::with_seed(5));
     let stopped = faulty.stopped();
@@ -382,7 +382,7 @@ async fn a_restore_that_has_begun_finds_its_increments_while_they_are_forgotten(
     let shipping = async {
         faulty.stopped().await;
         ship.close().await.unwrap();
-        // The next look at objects that are too old comes with the next shipper.
+        // The next look at objects too old comes with the next shipper.
         let ship =
             Ship::start(&source.db, store.clone(), ShipOptions { begin_with_base: true, ..short }).await.unwrap();
         for _ in 0..5 {
@@ -467,7 +467,7 @@ async fn what_a_kept_increment_stands_on_is_kept_and_the_log_before_it_is_not() 
     ship_increments(&mut source, &ship, &mut rng, 3).await;
     let between = source.newest();
     ship_increments(&mut source, &ship, &mut rng, 2).await;
-    // The next look at objects that are too old follows a commit.
+    // The next look at objects too old follows a commit.
     commit(&mut source, &mut rng).await;
     ship.durable().await.unwrap();
     ship.close().await.unwrap();

@@ -189,7 +189,7 @@ async fn history_end(store: &Arc<InMemory>) -> CommitSeq {
     history(store.clone(), "shop").await.unwrap().last().unwrap().last
 }
 
-/// A damaged copy that is older than a sound one was a problem, also after the whole database was shipped again.
+/// A damaged copy older than a sound one was a problem, also after the whole database was shipped again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_copy_of_the_manifest_is_a_problem_until_a_newer_one_is_sound() {
     let (mut source, store) = (Source::new(9).await, Arc::new(InMemory::new()));

@@ -28,7 +28,7 @@ fn once() -> ReplicaOptions {
     ReplicaOptions { every: Duration::from_secs(3600), ..ReplicaOptions::new("shop") }
 }
 
-/// Begins to follow, with the settings of all tests. A replica that was ended in the same process may have its files for a
+/// Begins to follow, with the settings of all tests. A replica ended in the same process may have its files for a
 /// moment longer.
 async fn followed(
     store: Arc<dyn ObjectStore>,

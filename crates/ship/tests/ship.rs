@@ -151,7 +151,7 @@ fn shipped_often() -> ShipOptions {
     ShipOptions { object_bytes: 900, grace: Duration::ZERO, ..options() }
 }
 
-/// Commits and ships until the store hangs or the story is over. Returns the commit that was promised last.
+/// Commits and ships until the store hangs or the story is over. Returns the commit promised last.
 async fn story(source: &mut Source, faulty: &Arc<FaultyStore>) -> CommitSeq {
     let mut promised = CommitSeq(0);
     let stopped = faulty.stopped();

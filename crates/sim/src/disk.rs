@@ -240,7 +240,7 @@ impl Queue for SimQueue {
     }
 
     fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
-        // Not an error after a cut: this is how the operations that were in flight come back.
+        // Not an error after a cut: this is how the operations in flight come back.
         let wait_for = wait_for.min(self.in_flight);
         self.in_flight -= self.handle.world.with(|state| {
             state.submit(self.id);

@@ -110,7 +110,7 @@ impl Names {
         }
     }
 
-    /// Returns the names that a power cut would leave now; `begun` is a change that was under way.
+    /// Returns the names that a power cut would leave now; `begun` is a change under way.
     pub(super) fn survive(&self, begun: Option<&Change>, rng: &mut fastrand::Rng) -> BTreeMap<String, FileId> {
         let changes: Vec<&Change> = self.pending.iter().map(|pending| &pending.change).chain(begun).collect();
         let chains = chains(changes.iter().copied());

@@ -70,7 +70,7 @@ pub(super) fn put(
         Some(value) => decode(arguments.of_values(), &value)?,
         None => {
             let mut value = Vec::new();
-            // The engine refuses a value that is longer than any.
+            // The engine refuses a value longer than any.
             let read = std::io::stdin().lock().take(VALUE_BYTES_MAX + 1).read_to_end(&mut value);
             read.map_err(|error| LabError::system("read the value from standard input", &error))?;
             value

@@ -245,7 +245,7 @@ fn load_sorted(db: &Db, input: &mut Entries<'_>, meter: &mut Meter) -> Result<()
 /// Reads all lines of a dump and counts its tables and entries; or returns the defect of a line that is none of a dump.
 ///
 /// # Errors
-/// `Usage` for a wrong call or a line that is longer than the call allows; the error of the system.
+/// `Usage` for a wrong call or a line longer than the call allows; the error of the system.
 pub(super) fn count_lines(file: &Path, form: FormArguments) -> Result<std::result::Result<(usize, u64), String>> {
     let mut lines = Entries::open(Some(file), form, "main")?;
     let (mut tables, mut entries) = (BTreeSet::new(), 0);

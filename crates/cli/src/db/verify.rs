@@ -15,7 +15,7 @@ use super::transfer::count_lines;
 use crate::db_args::FormArguments;
 use crate::output::{log, print};
 
-/// Reads every page of a database that is opened for it, and prints all damage.
+/// Reads every page of a database opened for it, and prints all damage.
 pub(super) fn verify(db: Db, json: bool) -> Result<ExitCode> {
     let repairs = match db.is_read_only() {
         true => "opening the database to write would repair",

@@ -12,7 +12,7 @@ use nofault_lab::config::parse_bytes;
 pub(crate) struct OpenArguments {
     /// Memory for pages, page table and log buffers. The default is 64 MiB or a 32nd of the data file with all its
     /// stripes, the larger of the two, but at most an eighth of the memory that this process may use, and at most 1
-    /// GiB. A size that is too small for the page table (a 256th of the data with pages of 4 KiB) and the smallest pool
+    /// GiB. A size too small for the page table (a 256th of the data with pages of 4 KiB) and the smallest pool
     /// is exceeded, with a warning.
     #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
     cache: Option<u64>,

@@ -12,7 +12,7 @@ use super::{db, said};
 fn a_command_with_too_few_descriptors_names_the_limit_ends_with_a_code_of_its_own_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     said(&db(folder.path(), &["create", "there"]), 0);
-    // As a process that was killed leaves it: with commits that are in the log only.
+    // As a process that was killed leaves it: with commits in the log only.
     let open = Db::open(folder.path().join("there"), &Settings::default()).unwrap();
     open.table("main").unwrap().put("key", "value").unwrap();
     std::fs::create_dir(folder.path().join("killed")).unwrap();

@@ -130,7 +130,7 @@ fn a_flag_that_no_chosen_experiment_takes_is_refused_with_the_nearest_alternativ
         let stderr = refused(&lab, arguments);
         words.iter().for_each(|words| assert!(stderr.contains(words), "{arguments:?}: {stderr}"));
     }
-    // Resources that are left out, or used only where available, require no rights.
+    // Resources left out, or used only where available, require no rights.
     printed(&lab, &["translate", "--fio", "off", "--pool", "off", "--ram-device", "auto", "--memory-method", "auto"]);
 }
 

@@ -1,4 +1,4 @@
-//! Background work of a database: a function that is called for each round, on a thread of the process's runtime.
+//! Background work of a database: a function called for each round, on a thread of the process's runtime.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

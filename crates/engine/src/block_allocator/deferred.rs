@@ -29,12 +29,12 @@ pub(super) struct DeferredBlocks {
 }
 
 impl DeferredBlocks {
-    /// Adds a block that is free after the next checkpoint.
+    /// Adds a block free after the next checkpoint.
     pub(super) fn release(&mut self, block: BlockId) {
         self.released.push(block);
     }
 
-    /// Notes that a checkpoint begins, which refers to no block that was released before.
+    /// Notes that a checkpoint begins, which refers to no block released before.
     pub(super) fn checkpoint_begins(&mut self) {
         if self.expiring.is_empty() {
             std::mem::swap(&mut self.expiring, &mut self.released);
@@ -59,7 +59,7 @@ impl DeferredBlocks {
         }
     }
 
-    /// Removes a block that was kept under a number up to `until`, as [`DeferredBlocks::take_expired`] does.
+    /// Removes a block kept under a number up to `until`, as [`DeferredBlocks::take_expired`] does.
     pub(super) fn take_kept(&mut self, until: u64) -> Option<(BlockId, bool)> {
         while let Some((_, blocks)) = self.kept.front_mut().filter(|(sequence, _)| *sequence <= until) {
             if let Some(block) = blocks.pop() {
@@ -70,7 +70,7 @@ impl DeferredBlocks {
         None
     }
 
-    /// Returns the number of blocks that are kept for readers in other processes.
+    /// Returns the number of blocks kept for readers in other processes.
     pub(super) fn kept_len(&self) -> usize {
         self.kept.iter().map(|(_, blocks)| blocks.len()).sum()
     }

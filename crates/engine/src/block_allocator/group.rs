@@ -1,4 +1,4 @@
-//! Groups of blocks: which blocks of a group are in use, and sets of groups that are to be emptied.
+//! Groups of blocks: which blocks of a group are in use, and sets of groups to be emptied.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The groups of blocks of a file, in little memory: ten bytes a group, and 32 more for a group whose free blocks lie in
 //! more than three runs. A group whose blocks are all in use, or all free, or were written in order takes ten.
 //!
-//! The group that was changed last is kept as it is, because calls concern one group many times in a row, above all
+//! The group changed last is kept as it is, because calls concern one group many times in a row, above all
 //! while a page table is loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ const PART_GROUPS: u32 = 64;
 const CLASSES: usize = class_of(GROUP_BLOCKS as u32) as usize + 1;
 /// Most runs of free blocks that a word describes.
 const RUNS_MAX: usize = 3;
-/// Number of bitmaps that are allocated together.
+/// Number of bitmaps allocated together.
 const BITMAPS_TOGETHER: usize = 64;
 
 /// A group as it is stored: zero where there is none; `RUNS`, a count and the runs of free blocks; or `BITMAP` and the
@@ -47,7 +47,7 @@ pub(super) struct Groups {
     /// For each class the parts that have a group of it with free blocks.
     by_class: [BTreeSet<u32>; CLASSES],
     bitmaps: Bitmaps,
-    /// The group that was changed last: its word is written when another one is.
+    /// The group changed last: its word is written when another one is.
     last: Option<(u32, Group)>,
 }
 

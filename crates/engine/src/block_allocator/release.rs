@@ -46,7 +46,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Notes that a checkpoint begins: it will not refer to any block that was released before this call.
+    /// Notes that a checkpoint begins: it will not refer to any block released before this call.
     pub(crate) fn checkpoint_begins(&mut self) {
         self.deferred.checkpoint_begins();
     }
@@ -77,7 +77,7 @@ impl BlockAllocator {
         self.deferred.keep_expired(sequence);
     }
 
-    /// Frees some of the blocks that were kept under numbers up to `until`; returns how many. To be called until it
+    /// Frees some of the blocks kept under numbers up to `until`; returns how many. To be called until it
     /// returns zero.
     pub(crate) fn free_kept(&mut self, until: u64) -> usize {
         let mut budget = Budget::new();
@@ -94,7 +94,7 @@ impl BlockAllocator {
         ended
     }
 
-    /// Returns the number of blocks that are kept for readers in other processes.
+    /// Returns the number of blocks kept for readers in other processes.
     pub(crate) fn kept_blocks(&self) -> u64 {
         self.deferred.kept_len() as u64
     }

@@ -389,7 +389,7 @@ impl TransactionRange {
         Self(self.0.rev())
     }
 
-    /// Limits the number of leaves that are requested ahead. See [`db::Range::read_ahead_max`].
+    /// Limits the number of leaves requested ahead. See [`db::Range::read_ahead_max`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ impl UnfinishedDb {
         Self { db: Db::new(new.db().clone()), new }
     }
 
-    /// Creates a database that is to be filled. See [`db::UnfinishedDb::create`].
+    /// Creates a database to be filled. See [`db::UnfinishedDb::create`].
     ///
     /// # Errors
     /// As [`db::UnfinishedDb::create`].

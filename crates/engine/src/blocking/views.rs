@@ -431,7 +431,7 @@ impl Range {
         Self::new(self.front.rev())
     }
 
-    /// Limits the number of leaves that are requested ahead. See [`db::Range::read_ahead_max`].
+    /// Limits the number of leaves requested ahead. See [`db::Range::read_ahead_max`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -486,7 +486,7 @@ impl Range {
         Self::new(self.front.limit(entries))
     }
 
-    /// The next entries that are at hand, `entries_max` at the most; none at the end. See [`db::Range::next_batch`].
+    /// The next entries at hand, `entries_max` at the most; none at the end. See [`db::Range::next_batch`].
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -51,7 +51,7 @@ struct OpenNode {
 }
 
 impl Builder {
-    /// Creates a builder; `tree` must be empty and stay so until [`Builder::finish`]. Values that are too long for a leaf
+    /// Creates a builder; `tree` must be empty and stay so until [`Builder::finish`]. Values too long for a leaf
     /// are put into pages that they share up to a length of `spread_bytes_max`; the caller writes longer ones.
     pub(crate) fn new(tree: Tree, page_bytes: usize, spread_bytes_max: usize) -> Self {
         let levels = vec![OpenNode::default()];

@@ -86,7 +86,7 @@ fn copy_changed_values<P: Versions>(
                 looked => looked.map(drop),
             };
             let Err(wait) = copied else { continue };
-            // Entries that were looked at stay copied: only a portion that begins here waits.
+            // Entries looked at stay copied: only a portion that begins here waits.
             if index == cells.start || !matches!(wait, Wait::Miss(_)) {
                 name_shared(node, cells, &mut chunk.own);
                 return Err(wait);
@@ -107,7 +107,7 @@ fn shared_page(cell: Cell<'_>) -> Option<PageId> {
     }
 }
 
-/// Returns whether a value may have changed although its leaf has not. `last` is the page that was looked at last.
+/// Returns whether a value may have changed although its leaf has not. `last` is the page looked at last.
 fn is_changed<P: Versions>(
     pages: &P,
     cell: Cell<'_>,

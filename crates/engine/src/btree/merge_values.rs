@@ -28,7 +28,7 @@ const SPARSE_QUARTERS: usize = 3;
 /// Pages are merged when more than one page of so many becomes free.
 const GAIN_SHARE: usize = 8;
 
-/// Sparse pages of values that are merged together.
+/// Sparse pages of values merged together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SparseGroup {
     /// The pages, in the order of the keys.

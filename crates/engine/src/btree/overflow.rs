@@ -33,7 +33,7 @@ pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of the header of a data page or an index page; as many as of a page of values.
 const OVERFLOW_HEADER_BYTES: usize = VALUES_HEADER_BYTES;
 
-/// A reference to a value that is too long for its leaf.
+/// A reference to a value too long for its leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LongRef {
     /// The value has an index, or is a single data page.

@@ -16,7 +16,7 @@
 //!
 //! A longer value, up to 64 KiB, is spread over several pages: it begins where the value before it ends, fills the pages
 //! between, and the next value begins where it ends. Its leaf names all its pages, so they are read together, and those
-//! that a bulk load wrote lie side by side in the file. A value that is put later has exclusive pages, and its leaf says so:
+//! that a bulk load wrote lie side by side in the file. A value put later has exclusive pages, and its leaf says so:
 //! replacing it then reads none of them.
 //!
 //! Invariant: each value has exactly one reference, in some leaf, and counts once in each of its pages. Removing a

@@ -518,7 +518,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
             };
             assert_eq!(next, missing.page, "the position names the missing page");
             looks += 1;
-            // The page that was held before is no longer in memory.
+            // The page held before is no longer in memory.
             held = Some(store.request(&[wait], Permit::any()));
         };
         drop(held);

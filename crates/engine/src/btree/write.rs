@@ -411,7 +411,7 @@ fn replaced<E: PageCopies>(copies: &E, leaf: PageId, index: usize) -> Attempt<Re
     Ok(ReplacedEntry { outside, value: cell.into(), expiry })
 }
 
-/// Refuses keys that are too long for the page size.
+/// Refuses keys too long for the page size.
 ///
 /// # Errors
 /// `InvalidCall`, which names the longest allowed length.

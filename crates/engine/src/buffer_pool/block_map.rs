@@ -26,9 +26,9 @@ pub(crate) struct BlockMap {
     leaf_count: u64,
     /// The location of each inner node that was ever written.
     inner: BTreeMap<NodeId, Location>,
-    /// Leaves that were changed since they were written.
+    /// Leaves changed since they were written.
     dirty_leaves: BTreeSet<u64>,
-    /// Leaves that are to be written to another place. They need not be in memory.
+    /// Leaves to be written to another place. They need not be in memory.
     moving_leaves: BTreeSet<u64>,
     /// Leaves of both kinds that a checkpoint is writing.
     writing: (BTreeSet<u64>, BTreeSet<u64>),
@@ -250,7 +250,7 @@ impl BlockMap {
         gaps
     }
 
-    /// Returns the bytes of memory of the leaves that are in memory.
+    /// Returns the bytes of memory of the leaves in memory.
     pub(crate) fn leaf_bytes(&self) -> u64 {
         self.leaves.len() as u64 * Self::bytes_a_leaf(self.page_bytes)
     }

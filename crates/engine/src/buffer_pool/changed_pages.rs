@@ -69,7 +69,7 @@ impl ChangedPages {
     }
 
     /// Examines up to `ranges_max` ranges from page `from` on, which must not lie inside a range, and removes the
-    /// ranges that were changed last in `commit` or before. Returns how many ranges it examined, and the page to go on
+    /// ranges changed last in `commit` or before. Returns how many ranges it examined, and the page to go on
     /// from, or `None` at the end of the list.
     pub(crate) fn forget(&mut self, from: PageId, commit: CommitSeq, ranges_max: usize) -> (usize, Option<PageId>) {
         let some: Vec<(u64, ChangedRange)> =

@@ -8,7 +8,7 @@
 //! Kept true by:
 //! 1. A block is added by the read that brought it, under the lock of a page's shard, while a version of that page lies
 //!    in the block ([`PageTable::end_read`](super::page_table::PageTable::end_read)). So the block is in use then.
-//! 2. A block that is in use no more is written again only after [`CompressedTier::forget`] was called for it
+//! 2. A block in use no more is written again only after [`CompressedTier::forget`] was called for it
 //!    (`write`), and no location names its new content before the write has ended. As the last version in it died under
 //!    the lock of 1, that call sees each addition of the old content. So a location never leads to older bytes than its
 //!    own. (If it did, the page's tag and checksum would say so in all but one of four million cases.)
@@ -38,7 +38,7 @@ const PASSED_A_STEP: usize = 64;
 /// Steps of a `Budget` that looking at the frame of a block spends.
 const STEPS_A_BLOCK: usize = 2;
 
-/// The blocks that are in memory.
+/// The blocks in memory.
 #[derive(Debug)]
 pub(super) struct CompressedTier {
     tier_use: TierUse,

@@ -90,7 +90,7 @@ impl Evictor {
         if is_wanted { None } else { self.versions.frames().take_for_read() }
     }
 
-    /// Takes up to `count` frames for reads that are submitted together.
+    /// Takes up to `count` frames for reads submitted together.
     pub(super) fn frames_for_reads(&self, count: usize) -> Vec<OwnedFrame> {
         let mut frames = Vec::with_capacity(count);
         self.versions.frames().take_some_for_read(count, &mut frames);
@@ -248,7 +248,7 @@ impl Evictor {
         self.versions.pages().tier().evict(self.versions.frames(), want, also_used)
     }
 
-    /// Counts pages that were evicted from these frames, and notes them for the share of the compressed tier.
+    /// Counts pages evicted from these frames, and notes them for the share of the compressed tier.
     fn note_evicted(&self, pages: &[u32]) {
         self.versions.counters().evicted.fetch_add(pages.len() as u64, Ordering::Relaxed);
         self.versions.pages().tier().note_evicted_pages(self.versions.frames(), pages);

@@ -57,7 +57,7 @@ impl FrameWaitQueue {
         }
     }
 
-    /// Gives back frames that were taken for reads, and grants free frames to waiting operations.
+    /// Gives back frames taken for reads, and grants free frames to waiting operations.
     pub(super) fn return_frames(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back(frames);
@@ -65,7 +65,7 @@ impl FrameWaitQueue {
         }
     }
 
-    /// Gives back frames that were taken for private copies, and grants free frames to waiting operations.
+    /// Gives back frames taken for private copies, and grants free frames to waiting operations.
     pub(super) fn return_private(&self, frames: Vec<OwnedFrame>) {
         if !frames.is_empty() {
             self.frames.give_back_private(frames);

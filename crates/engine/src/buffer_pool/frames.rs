@@ -4,7 +4,7 @@
 //! - **free**: its buffer rests in the frame, and its number is among the free ones and nowhere else;
 //! - **owned**: an in-flight read or a private copy has its [`OwnedFrame`], and may write to it;
 //! - **published**: its buffer rests in the frame and is never written to. Any reader that is protected may read it: by an
-//!   epoch guard that was pinned while the frame could be found, or by a pin.
+//!   epoch guard pinned while the frame could be found, or by a pin.
 //!
 //! A published frame holds a version of a page, or a block of the compressed tier ([`Frames::publish_block`]).
 //!
@@ -159,7 +159,7 @@ impl OwnedRun {
     }
 }
 
-/// Most frames that are taken for private copies together.
+/// Most frames taken for private copies together.
 const FRAMES_AT_ONCE: usize = 16;
 
 /// Dirty pages are written early when so few frames more may become dirty, or a quarter of those that may be. Writing
@@ -407,7 +407,7 @@ impl Frames {
         self.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns frames that were taken for private copies.
+    /// Returns frames taken for private copies.
     pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
         self.private.fetch_sub(frames.len(), Ordering::Relaxed);
         self.give_back(frames);

@@ -1,12 +1,12 @@
 //! Memory for the leaves of the page table that are in memory: slots of equal size, which are reused and never freed.
 //!
-//! A reader without a lock may read a slot that was given to another leaf since. It then finds the entry of another
+//! A reader without a lock may read a slot given to another leaf since. It then finds the entry of another
 //! page, which is no unsafe read; [`super::word_array::WordArray`] says how readers notice it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Number of slots that are allocated together.
+/// Number of slots allocated together.
 const SEGMENT_SLOTS: usize = 8;
 /// Number of lists of segments. Each is twice as long as the one before it, and is allocated when the lists before it are
 /// full, so the lists of a small table take a few bytes.

@@ -153,9 +153,9 @@ impl LockedLeaf<'_> {
 /// Chooses leaves to evict, by second chance over those in memory.
 #[derive(Debug)]
 pub(super) struct LeafClock {
-    /// Number of the slot that is looked at next.
+    /// Number of the slot looked at next.
     hand: Mutex<u32>,
-    /// Most leaves that are to be in memory.
+    /// Most leaves to be in memory.
     leaves_max: u64,
     /// Number of leaves beyond `leaves_max` that wait for the next checkpoint before one is made for them.
     excess_max: u64,

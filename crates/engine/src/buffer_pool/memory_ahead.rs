@@ -17,7 +17,7 @@ const USED_BYTES_MIN: usize = 4 << 20;
 pub(super) struct MemoryAhead {
     /// Number of first frames that have memory.
     given: AtomicUsize,
-    /// Number of first frames that are in use: those that have no memory yet get it by their use.
+    /// Number of first frames in use: those that have no memory yet get it by their use.
     used: AtomicUsize,
     /// Number of first frames that are to have memory.
     wanted: AtomicUsize,

@@ -1,5 +1,5 @@
 //! Page and block metadata that only writers, evictors and checkpoints use: free blocks, the page table as a checkpoint
-//! writes it, changed pages, page ids, and the blocks that are promised to pages.
+//! writes it, changed pages, page ids, and the blocks promised to pages.
 //!
 //! Pages are written only to allocated blocks that exist in the file (`BlockAllocator` gives out no others). A commit
 //! is admitted only while the free ones are at least as many as
@@ -88,7 +88,7 @@ pub(crate) struct MetadataState {
     /// then a lookup finds an earlier commit. The pages are ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
     pub(super) ids: PageIds,
-    /// Pages that were freed while the leaf with their entry was not in memory.
+    /// Pages freed while the leaf with their entry was not in memory.
     pub(super) cold_frees: Vec<PageChange>,
     /// Number of blocks reserved for commits in progress.
     reserved: u64,
@@ -134,7 +134,7 @@ impl Metadata {
         self.leaves_held.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes and returns the pages that were freed while the leaf with their entry was not in memory, in order. A
+    /// Removes and returns the pages freed while the leaf with their entry was not in memory, in order. A
     /// checkpoint frees them before it takes over what commits have changed: a page freed in memory only would stay in
     /// use forever.
     pub(super) fn take_cold_frees(&self) -> Vec<PageChange> {
@@ -194,7 +194,7 @@ impl Metadata {
         }
     }
 
-    /// Takes back blocks that were allocated for a write that failed with `error`. No page table ever named them, so
+    /// Takes back blocks allocated for a write that failed with `error`. No page table ever named them, so
     /// they become free without a checkpoint. Otherwise each retry would use up more blocks, and on a full disk no
     /// checkpoint succeeds.
     pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
@@ -272,7 +272,7 @@ impl Metadata {
         (live + free).next_multiple_of(GROUP_BLOCKS)
     }
 
-    /// Returns the number of blocks that are free in the shortest file: with them every page in memory can be written, two
+    /// Returns the number of blocks free in the shortest file: with them every page in memory can be written, two
     /// checkpoints can be made, and the reserve is whole.
     pub(super) fn blocks_needed_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + self.promised_blocks(frames, state, 0)

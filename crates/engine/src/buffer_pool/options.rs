@@ -16,7 +16,7 @@ pub(crate) struct PoolOptions {
     pub(crate) file_id: u64,
     /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
     pub(crate) snapshot_bytes_max: u64,
-    /// Most read operations that are at the device at a time.
+    /// Most read operations at the device at a time.
     pub(crate) reads_in_flight_max: usize,
     /// Fewest bytes of memory for private runs of scans: a smaller pool has none.
     pub(crate) scan_bytes_min: usize,

@@ -22,7 +22,7 @@ use crate::format::compressed::{CompressedPage, FileCodec, PAGES_A_BLOCK_MAX, en
 use crate::format::node::table_of_data;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Location, PageId, TableId, Tag, page_commit};
 
-/// Number of blocks that are filled at a time: a page goes to the fullest of them that has room for it. With more of
+/// Number of blocks filled at a time: a page goes to the fullest of them that has room for it. With more of
 /// them less room is left over, and neighbours lie farther apart.
 const OPEN_BLOCKS: usize = 4;
 
@@ -266,7 +266,7 @@ impl<T> BlockContent<T> {
     }
 
     /// Returns the pages with their locations, once the content was written to `block`. `tag_of` returns the tag of a
-    /// page that was written as it is.
+    /// page written as it is.
     pub(super) fn located(self, block: BlockId, tag_of: impl Fn(&T) -> Tag) -> Vec<(T, Location)> {
         match self {
             Self::Whole(page) => {
@@ -301,7 +301,7 @@ impl<T> OpenBlock<T> {
         Self { pages: vec![(item, page)], room }
     }
 
-    /// Returns the room that is left with one more page; `None` when the page does not fit. Two versions of one page
+    /// Returns the room left with one more page; `None` when the page does not fit. Two versions of one page
     /// never share a block, as a block tells the versions of a page apart.
     fn left_with(&self, page: &CompressedPage) -> Option<usize> {
         let is_possible =

@@ -77,7 +77,7 @@ impl PageIds {
         })
     }
 
-    /// Returns the lowest id that is above all ids ever allocated.
+    /// Returns the lowest id above all ids ever allocated.
     pub(super) fn end(&self) -> u64 {
         self.next
     }
@@ -100,7 +100,7 @@ impl PageIds {
         self.unlisted.last().copied().filter(|_| self.free.len() < LISTED_ENOUGH / 2)
     }
 
-    /// Returns the end of the ids that are listed with their leaf.
+    /// Returns the end of the ids listed with their leaf.
     pub(super) fn opened_end(&self) -> u64 {
         self.opened_end
     }

@@ -94,7 +94,7 @@ impl PageTable {
         &self.frame_waits
     }
 
-    /// Returns the blocks of compressed pages that are in memory.
+    /// Returns the blocks of compressed pages in memory.
     pub(super) fn tier(&self) -> &CompressedTier {
         &self.tier
     }

@@ -24,7 +24,7 @@ const LEAVES_FOR_IDS_MAX: usize = 4;
 pub(crate) struct PrivateCopies<'a> {
     versions: &'a Versions,
     copies: FxHashMap<PageId, Copy>,
-    /// The copies that were edited since [`pages::PageCopies::seal`] was called, and perhaps some that are gone.
+    /// The copies edited since [`pages::PageCopies::seal`] was called, and perhaps some that are gone.
     unsealed: Vec<PageId>,
     /// The pages that this commit frees.
     freed: Vec<FreedByCommit>,
@@ -33,7 +33,7 @@ pub(crate) struct PrivateCopies<'a> {
     reserved_ids: VecDeque<PageId>,
     /// The leaves of the page table that stay in memory for the copies.
     leaves: FxHashSet<u64>,
-    /// Number of `leaves` that are kept for ids of new pages.
+    /// Number of `leaves` kept for ids of new pages.
     leaves_for_ids: usize,
     guard: Guard,
 }

@@ -1,5 +1,5 @@
 //! The probationary queue of pages that were just read from disk (S3-FIFO's small queue). Most are not requested again, so
-//! they are evicted before any page that was used twice; a page that is read again soon after its eviction skips the queue.
+//! they are evicted before any page used twice; a page read again soon after its eviction skips the queue.
 //! This is S3-FIFO's answer to scans (Yang and others, SOSP 2023) before a clock: `evict::policies` compares it with others.
 //!
 //! Invariant: nothing here owns or pins a frame. An entry records the page that a frame held when it was noted; the code that
@@ -75,7 +75,7 @@ impl ProbationaryQueue {
         }
     }
 
-    /// Records what became of entries that were taken from the queue: the pages in `left` were evicted, and the entries
+    /// Records what became of entries taken from the queue: the pages in `left` were evicted, and the entries
     /// in `stay` go back into the queue.
     pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();

@@ -21,7 +21,7 @@ pub(crate) struct RangeScan {
     is_mostly_shared: bool,
     /// The pages that were read for the scan, and that it still needs: their runs, and their numbers there.
     pages: FxHashMap<PageId, (Arc<ScanRun>, usize)>,
-    /// Pages that were used for this leaf, and for the leaf before.
+    /// Pages used for this leaf, and for the leaf before.
     used: Vec<PageId>,
     used_before: Vec<PageId>,
     _served: ServedScan,

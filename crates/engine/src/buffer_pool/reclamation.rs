@@ -21,7 +21,7 @@ const STEPS_A_FRAME: usize = 2;
 /// Number of flushes that let the epoch advance twice, unless a pinned guard prevents it.
 const FLUSHES: usize = 4;
 
-/// The epochs of a pool, and the frames and versions that were retired in them.
+/// The epochs of a pool, and the frames and versions retired in them.
 pub(super) struct Reclamation {
     epochs: Epochs,
     retired: Arc<RetiredItems>,
@@ -33,7 +33,7 @@ pub(super) struct Reclamation {
 struct RetiredItems {
     /// The lists. No other lock is taken while this lock is held.
     lists: Mutex<RetiredLists>,
-    /// Frames and versions that are to be deferred together. A deferred call stays in the list of the thread that
+    /// Frames and versions to be deferred together. A deferred call stays in the list of the thread that
     /// deferred it until that thread flushes it, and no other thread can run it: a thread that commits no more would
     /// keep what it has retired, and the blocks of these versions, forever. No other lock is taken while this lock is
     /// held.
@@ -80,13 +80,13 @@ impl Reclamation {
         }
     }
 
-    /// Retires frames that cannot be found any more: they can be recycled once all guards that are pinned now are gone.
+    /// Retires frames that cannot be found any more: they can be recycled once all guards pinned now are gone.
     pub(super) fn retire_frames(&self, frames: Vec<u32>) {
         self.retired.frame_count.fetch_add(frames.len(), Ordering::Relaxed);
         self.retire(WaitingItems { frames, versions: Vec::new() });
     }
 
-    /// Retires versions that no later view requests: they can be dropped once all guards that are pinned now are gone.
+    /// Retires versions that no later view requests: they can be dropped once all guards pinned now are gone.
     pub(super) fn retire_versions(&self, versions: Vec<SupersededVersion>) {
         self.retire(WaitingItems { frames: Vec::new(), versions });
     }
@@ -145,7 +145,7 @@ impl Reclamation {
     }
 
     /// Returns the number of frames that were retired and not taken since: they become free without another eviction, once the
-    /// guards that are pinned now are gone.
+    /// guards pinned now are gone.
     pub(super) fn frame_count(&self) -> usize {
         self.retired.frame_count.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@
 //! a later commit reaches them: of the snapshots from that commit on only checkpoints', backups' and verifications' snapshots
 //! need them. Each needed version is noted once, with the *newest* snapshot that needs it.
 //!
-//! The versions that a commit has superseded, and the versions that were kept for a snapshot that ends, are checked
+//! The versions that a commit has superseded, and the versions kept for a snapshot that ends, are checked
 //! later, a bounded number at a time ([`Registry::settle`]): the snapshots that need a version are looked up then, and
 //! no snapshot of the past can have been added since. So no call takes longer the larger a commit was or the more
 //! versions a snapshot has kept.
@@ -20,7 +20,7 @@ use super::chunked_queue::ChunkedQueue;
 use crate::budget::Budget;
 use crate::format::{CommitSeq, PageId};
 
-/// Most snapshots that are described during one hold of the lock.
+/// Most snapshots described during one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
 /// Steps of a `Budget`, which bounds the work under one lock, that evicting one snapshot spends.
 const STEPS_A_SNAPSHOT: usize = 4;
@@ -58,7 +58,7 @@ pub struct ReaderInfo {
     pub holders: usize,
     /// Age of the oldest holder, in nanoseconds.
     pub age_ns: u64,
-    /// Bytes of old page versions that are kept for this snapshot and for no newer one.
+    /// Bytes of old page versions kept for this snapshot and for no newer one.
     pub pinned_bytes: u64,
 }
 
@@ -140,7 +140,7 @@ impl Registry {
         self.unsettled.is_empty()
     }
 
-    /// Registers a holder of the visible commit. Returns the commit, and the flag that is set when the snapshot is
+    /// Registers a holder of the visible commit. Returns the commit, and the flag set when the snapshot is
     /// evicted.
     pub(crate) fn register(&mut self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
         let group = self.snapshots.entry(self.visible).or_insert_with(|| Group {
@@ -372,7 +372,7 @@ mod tests {
         for (commit, flag) in [(old, old_flag), (after_drop, after_drop_flag), (beside, beside_flag)] {
             assert!(registry.unregister(commit, &flag, false).is_empty());
         }
-        // A page that was created after the drop was noted does not confuse anything.
+        // A page created after the drop was noted does not confuse anything.
         registry.supersede([freed_late(6, 2, 7)]);
         registry.register(false);
         assert_eq!(registry.advance(CommitSeq(7)), [freed_late(6, 2, 7)]);

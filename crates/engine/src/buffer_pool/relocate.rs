@@ -49,7 +49,7 @@ use crate::format::compressed::{codec_of, restore_page, written_pages};
 use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
 
-/// Most bytes that are moved with one operation.
+/// Most bytes moved with one operation.
 const BYTES_AT_ONCE: usize = 1 << 20;
 /// Size of a fragment from which on larger fragments are read no faster: pages in such fragments are not moved.
 const FRAGMENT_BYTES_ENOUGH: usize = 64 << 10;
@@ -60,7 +60,7 @@ const FRAGMENT_PAGES_ENOUGH: usize = 16;
 const GROWTH_SHARE: u64 = 8;
 /// Further blocks by which the file may exceed the blocks in use: see `GROWTH_SHARE`.
 const GROWTH_BLOCKS: u64 = 4096;
-/// Number of groups of blocks that are emptied at a time, to make contiguous runs of free blocks.
+/// Number of groups of blocks emptied at a time, to make contiguous runs of free blocks.
 const GROUPS_EMPTIED: usize = 256;
 /// Number of nodes of the page table examined during one hold of the lock.
 const NODES_AT_ONCE: usize = 256;
@@ -195,7 +195,7 @@ impl Relocator {
     /// their first write will place them. Blocks. Memory: two megabytes and a few pages. No checkpoint may be under way.
     ///
     /// # Errors
-    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
+    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages moved before stay moved.
     pub(crate) fn defragment(&mut self, table: TableId, pages: &[PageId]) -> Result<RelocationOutcome> {
         // In memory until the new places are in the table.
         let _leaves = self.leaves.pin_all(pages.iter().copied())?;
@@ -285,7 +285,7 @@ impl Relocator {
     /// done or no block is free. No checkpoint may be under way; the old blocks become free with the next checkpoint.
     ///
     /// # Errors
-    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages that were moved before stay moved.
+    /// `Corrupt` when a page is damaged where it lies, or the disk's error. Pages moved before stay moved.
     pub(crate) fn evacuate(&mut self, evacuation: &mut Evacuation) -> Result<Option<u64>> {
         if evacuation.pages.is_empty() {
             return Ok(None);
@@ -336,7 +336,7 @@ impl Relocator {
         Ok(Some(tail))
     }
 
-    /// Lists again what is in the end of the file after a checkpoint, if anything is: pages that were changed in memory
+    /// Lists again what is in the end of the file after a checkpoint, if anything is: pages changed in memory
     /// when they were to be moved, and old versions of them that the checkpoint wrote. Returns whether the end is not
     /// empty. Blocks.
     ///
@@ -431,7 +431,7 @@ impl Relocator {
         self.versions.metadata().spare_blocks(self.versions.frames(), kind)
     }
 
-    /// Returns how to pack pages that are moved only to change their place.
+    /// Returns how to pack pages moved only to change their place.
     fn packing_in_place(&self) -> Packing {
         if self.is_short() { Packing::Tight } else { Packing::InOrder }
     }
@@ -477,7 +477,7 @@ impl Relocator {
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
         let may_grow = || self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
         let want = want.min(ROW_BLOCKS_MAX);
-        // Blocks that are promised to commits stay free.
+        // Blocks promised to commits stay free.
         let spare = || self.spare(kind);
         // Otherwise the last pages of a list would find no block each time that the list is moved.
         if spare() < least && may_grow() {

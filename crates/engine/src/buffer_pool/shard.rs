@@ -49,11 +49,11 @@ pub(crate) struct Load {
     number: u64,
     first: Option<Arc<Waiter>>,
     more: Vec<Arc<Waiter>>,
-    /// The pages that are to be read after this leaf of the page table, each with its waiter, if there is one.
+    /// The pages to be read after this leaf of the page table, each with its waiter, if there is one.
     followers: Vec<Follower>,
 }
 
-/// A page that is to be read after the leaf of the page table with its entry, and its waiter, if there is one.
+/// A page to be read after the leaf of the page table with its entry, and its waiter, if there is one.
 pub(crate) type Follower = (Missing, Option<Arc<Waiter>>);
 
 impl Load {
@@ -64,12 +64,12 @@ impl Load {
         }
     }
 
-    /// Adds a page that is to be read once this leaf of the page table is in memory.
+    /// Adds a page to be read once this leaf of the page table is in memory.
     pub(crate) fn add_follower(&mut self, missing: Missing, waiter: Option<Arc<Waiter>>) {
         self.followers.push((missing, waiter));
     }
 
-    /// Returns the waiters for what is read itself, and the pages that are to be read next.
+    /// Returns the waiters for what is read itself, and the pages to be read next.
     pub(crate) fn into_parts(self) -> (impl Iterator<Item = Arc<Waiter>>, Vec<Follower>) {
         (self.first.into_iter().chain(self.more), self.followers)
     }
@@ -150,7 +150,7 @@ impl Shard {
         self.versions.get_mut(&page)?.find(|version| version.place == Place::Loading(at))
     }
 
-    /// Returns the old version of a page that is in this frame.
+    /// Returns the old version of a page in this frame.
     pub(crate) fn version_in_frame(&mut self, page: PageId, frame: u32) -> Option<&mut Version> {
         self.versions.get_mut(&page)?.find(|version| version.place == Place::Frame(frame))
     }
@@ -165,7 +165,7 @@ impl Shard {
     }
 
     /// Removes the version of a page that began at `from` and ended at `until`; if one commit published several, the
-    /// version that was superseded first. The order in which such versions are dropped does not matter. When n of them
+    /// version superseded first. The order in which such versions are dropped does not matter. When n of them
     /// are due, the first n may go, because each was superseded no later than a version whose epoch is over.
     pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
         let versions = self.versions.get_mut(&page)?;

@@ -37,7 +37,7 @@ impl Snapshot {
         self.moment.map_or(ShownEntries::All, ShownEntries::At)
     }
 
-    /// Returns the flag that is set when this snapshot has been evicted.
+    /// Returns the flag set when this snapshot has been evicted.
     pub(super) fn too_old(&self) -> &AtomicBool {
         &self.too_old
     }

@@ -100,7 +100,7 @@ pub struct PoolStats {
     /// Number of frames that contain no page.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
-    /// three. An operation that is repeated after a miss counts the pages above it again, except a get in the same commit, which
+    /// three. An operation repeated after a miss counts the pages above it again, except a get in the same commit, which
     /// resumes at the miss.
     pub hits: u64,
     /// Number of reads started because neither a page nor its block was in memory.

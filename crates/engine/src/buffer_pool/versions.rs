@@ -31,7 +31,7 @@ use crate::format::{BlockId, CommitSeq, PageId};
 
 /// The commit number of a view that wants the newest version of everything.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);
-/// Number of frames that are recycled together; commits can take frames between two such groups.
+/// Number of frames recycled together; commits can take frames between two such groups.
 const RECYCLED_AT_ONCE: usize = 64;
 /// Most leaves of the page table that one call looks at in search of cold ones: so many, and further ones for each that is
 /// to go, up to a limit.
@@ -97,7 +97,7 @@ impl Versions {
         self.process
     }
 
-    /// Ends all views that are made from now on with this error.
+    /// Ends all views made from now on with this error.
     pub(super) fn end(&self, why: &Error) {
         let _ = self.ended.set(why.clone());
     }
@@ -160,7 +160,7 @@ impl Versions {
         FileCodec { file_id: self.file_id, dictionaries: &self.dictionaries }
     }
 
-    /// Pins the current epoch: every frame that is found from now on keeps its page until the guard is dropped.
+    /// Pins the current epoch: every frame found from now on keeps its page until the guard is dropped.
     #[inline]
     pub(super) fn pin_epoch(&self) -> Guard {
         self.reclamation.pin()
@@ -180,7 +180,7 @@ impl Versions {
         self.advance(|_| seq);
     }
 
-    /// Drops versions that were superseded by commits that are visible already.
+    /// Drops versions superseded by commits that are visible already.
     pub(super) fn drop_superseded(&self) {
         self.advance(Registry::visible);
     }
@@ -207,7 +207,7 @@ impl Versions {
         self.drop_later(unneeded);
     }
 
-    /// Registers the visible commit for a snapshot. Returns the commit and the flag that is set when the snapshot is
+    /// Registers the visible commit for a snapshot. Returns the commit and the flag set when the snapshot is
     /// evicted.
     pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
         if !self.process.is_here() {
@@ -241,7 +241,7 @@ impl Versions {
         }
     }
 
-    /// Returns the number of versions that are kept for snapshots.
+    /// Returns the number of versions kept for snapshots.
     pub(super) fn kept_count(&self) -> usize {
         self.registry().kept_count()
     }
@@ -270,7 +270,7 @@ impl Versions {
         self.reclamation.retire_frames(frames);
     }
 
-    /// Returns the number of evicted frames that become free once the epoch guards that are pinned now are gone.
+    /// Returns the number of evicted frames that become free once the epoch guards pinned now are gone.
     pub(super) fn retired_frames(&self) -> usize {
         self.reclamation.frame_count()
     }

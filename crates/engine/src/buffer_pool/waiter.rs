@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// Records a page that is pinned in a frame for the ticket. Returns false, and records nothing, when the ticket has
+    /// Records a page pinned in a frame for the ticket. Returns false, and records nothing, when the ticket has
     /// been dropped.
     fn pin(&mut self, page: PageId, frame: u32) -> bool {
         if self.gone {

@@ -31,7 +31,7 @@ pub(crate) fn page_of_leaf(leaf: u64) -> PageId {
     PageId(LEAF_FLAG | leaf)
 }
 
-/// Returns the leaf of the page table that is read under this number; `None` when it is the id of a page.
+/// Returns the leaf of the page table read under this number; `None` when it is the id of a page.
 pub(crate) fn leaf_read_as(page: PageId) -> Option<u64> {
     (page.0 & LEAF_FLAG != 0).then_some(page.0 & !LEAF_FLAG)
 }
@@ -53,7 +53,7 @@ const STATE: u64 = 0b11 << 62;
 const ON_DISK: u64 = 0b01 << 62;
 const LOADING: u64 = 0b10 << 62;
 const RESIDENT: u64 = 0b11 << 62;
-/// Set in the words of pages that are in a frame, or being read.
+/// Set in the words of pages in a frame, or being read.
 const HELD: u64 = LOADING & RESIDENT;
 
 impl Entry {
@@ -228,7 +228,7 @@ impl WordArray {
         }
     }
 
-    /// Returns the state of a leaf that is in memory.
+    /// Returns the state of a leaf in memory.
     pub(super) fn state(&self, leaf: u64) -> Option<&SlotState> {
         self.slots.state(self.slot(leaf)?)
     }

@@ -1,7 +1,7 @@
 //! Writes pages: out of place, near their old blocks, many in one operation where blocks follow each other; and grows
 //! the file.
 //!
-//! Pages of compressed tables that are written together share blocks ([`super::packing`]). A block's earlier content leaves
+//! Pages of compressed tables written together share blocks ([`super::packing`]). A block's earlier content leaves
 //! the compressed tier before the block is written.
 //!
 //! A page is written at most once per version: every writing thread holds the write queue, and skips frames that have a
@@ -117,8 +117,8 @@ impl Writer {
         self.queue.try_lock().is_none()
     }
 
-    /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames that were written before,
-    /// and writes a frame that is named twice once. Waits for the device, so readers never call it while a background
+    /// Writes frames that are not on disk yet, and removes one pin from each. Skips frames written before,
+    /// and writes a frame named twice once. Waits for the device, so readers never call it while a background
     /// writer runs.
     ///
     /// # Errors

@@ -102,7 +102,7 @@ impl Dictionaries {
         self.write().remove(&number);
     }
 
-    /// Returns the lowest number that is free.
+    /// Returns the lowest number free.
     pub(crate) fn free_number(&self) -> Option<u16> {
         let taken = self.read();
         (1..=u16::MAX).find(|number| !taken.contains_key(number))

@@ -12,7 +12,7 @@ pub(super) const IS_AVAILABLE: bool = true;
 
 /// Higher levels take more time and, for pages of 4 KiB with a dictionary, save a fiftieth at most.
 const LEVEL: i32 = 1;
-/// Contexts that are kept for the next caller, for either direction: more are only in use while so many threads
+/// Contexts kept for the next caller, for either direction: more are only in use while so many threads
 /// compress or decompress at a time.
 const CONTEXTS_KEPT: usize = 4;
 /// Place and length of the dictionary's id in its bytes. Without an id the frames that use it have none.

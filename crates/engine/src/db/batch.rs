@@ -1,4 +1,4 @@
-//! Changes that are applied together.
+//! Changes applied together.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use super::write_set::{NewValue, WriteSet};
 use super::{Db, Table};
 use crate::format::Moment;
 
-/// Changes that are applied together. Of several changes of one key the last counts.
+/// Changes applied together. Of several changes of one key the last counts.
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();

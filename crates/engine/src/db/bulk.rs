@@ -15,7 +15,7 @@
 //! Where entries of the load expire, the commit has a note in the catalog that they have no rows in the index of expiry yet
 //! (`expiry_removal`).
 //!
-//! A load that is stopped before that is taken back: its pages are freed in its own commit, which never becomes
+//! A load stopped before that is taken back: its pages are freed in its own commit, which never becomes
 //! visible, or is one without changes if the log has its record. Taking back reads and writes nothing and needs no frame, as a
 //! failed disk may be the reason.
 
@@ -45,7 +45,7 @@ use crate::transaction::{CATALOG, Exclusive};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of pages that are published together: few enough that they are still in a core's cache when they are summed up, and that the
+/// Bytes of pages published together: few enough that they are still in a core's cache when they are summed up, and that the
 /// first are on their way to the disk while the next are filled.
 const PORTION_BYTES: usize = 1 << 20;
 /// Fewest free pages at which a load that ran out of free blocks continues.

@@ -25,7 +25,7 @@ impl Snapshot {
     /// Returns changes that make the content of a table as it was after commit `since` into its content in this snapshot, as an
     /// incremental backup needs them. It need not be possible to read the older state any more.
     ///
-    /// The changes come in the order of the keys. They are found by pages: of each leaf that was written after `since`, a
+    /// The changes come in the order of the keys. They are found by pages: of each leaf written after `since`, a
     /// [`Change::DeleteRange`] of its keys and then a [`Change::Put`] of each of its entries, also of those that are as they were; of other
     /// leaves a put for each value in a page with one that was overwritten in place. Also the database's own upkeep writes
     /// pages, which makes the changes more and never fewer. Applied once more, in order, they leave the content as it is.
@@ -35,7 +35,7 @@ impl Snapshot {
     /// the snapshot are left out.
     ///
     /// `since` must be a commit of this database that was durable: a power cut may take a deferred one away, and another gets its
-    /// number. For a table that was created after it, every entry is a change; a table that this snapshot does not have has none.
+    /// number. For a table created after it, every entry is a change; a table that this snapshot does not have has none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -45,7 +45,7 @@ use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store, Versions as _};
 use crate::transaction::{CATALOG, Commits, table_of};
 
-/// Number of leaves that are freed in one step.
+/// Number of leaves freed in one step.
 const LEAVES_AT_ONCE: usize = 64;
 /// Number of pages of values, short and long, at which a step ends early.
 const PAGES_AT_ONCE: usize = 4096;

@@ -32,10 +32,10 @@ use crate::wal::Log;
 /// Most bytes and most pages from which a dictionary is trained.
 const SAMPLE_BYTES: usize = 1 << 20;
 const SAMPLE_PAGES: usize = 256;
-/// Fewest pages from which one is trained, and most leaves that are drawn to find them.
+/// Fewest pages from which one is trained, and most leaves drawn to find them.
 const SAMPLES_MIN: usize = 64;
 const DRAWS_MAX: u64 = 1024;
-/// Most pages of values that are taken with the leaf that refers to them.
+/// Most pages of values taken with the leaf that refers to them.
 const VALUES_A_LEAF: usize = 8;
 /// Bytes of pages of a table that are written between two looks at whether it needs a dictionary, as a multiple of the
 /// bytes from which one is trained.
@@ -276,7 +276,7 @@ impl DictionaryTrainer {
         Ok(bodies)
     }
 
-    /// Trains a dictionary from bodies of pages, makes it durable, and uses it for pages that are written from now on.
+    /// Trains a dictionary from bodies of pages, makes it durable, and uses it for pages written from now on.
     /// Returns false when it would gain too little.
     ///
     /// # Errors

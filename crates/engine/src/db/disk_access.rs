@@ -171,7 +171,7 @@ impl Directory for CheckedDirectory {
     }
 }
 
-/// A disk that is reached through the access.
+/// A disk reached through the access.
 #[derive(Debug)]
 struct CheckedDisk {
     disk: Arc<dyn Disk>,
@@ -209,7 +209,7 @@ impl Disk for CheckedDisk {
     }
 }
 
-/// A queue of a disk that is reached through the access.
+/// A queue of a disk reached through the access.
 struct CheckedQueue {
     queue: Box<dyn Queue>,
     /// The changes in flight. Declared last: a queue that is dropped has ended them.

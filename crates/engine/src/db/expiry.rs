@@ -118,7 +118,7 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
         Ok(writes)
     }
 
-    /// Fails for the length of a key that is too long for an entry that expires.
+    /// Fails for the length of a key too long for an entry that expires.
     ///
     /// # Errors
     /// `InvalidCall` for such a length.

@@ -11,7 +11,7 @@
 //!    transaction that saw the entry began before it expired, and comes before the removal in the history. For one that did
 //!    not see it the removal changes nothing.
 //! 3. A snapshot without a removed entry has a moment at which the entry had expired (`pages::Snapshot::moment`).
-//! 4. Entries that were loaded past the log have no rows at first, and their load has left a note in the catalog. The note is
+//! 4. Entries loaded past the log have no rows at first, and their load has left a note in the catalog. The note is
 //!    deleted together with, or after, the last of their rows. After a power cut between, some get rows twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,7 +164,7 @@ impl ExpiryRemover {
         Ok(RemovalStep { removed, is_last: false })
     }
 
-    /// Puts some rows for entries that were loaded past the log. False when there is nothing to put, or when all that is left
+    /// Puts some rows for entries loaded past the log. False when there is nothing to put, or when all that is left
     /// cannot be read.
     ///
     /// # Errors

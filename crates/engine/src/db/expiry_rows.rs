@@ -10,7 +10,7 @@ pub(super) const ROW_HEADER_BYTES: usize = 16;
 /// The part of the time for which an entry was put, as a divisor, by which it may be removed later than it expires. An entry
 /// that is put again and again has so many rows, and as many more, at the most.
 const LATENESS_SHARE: u64 = 8;
-/// Returns the row of an entry that is put at the moment `now` and expires at `expiry`.
+/// Returns the row of an entry put at the moment `now` and expires at `expiry`.
 ///
 /// The moment at which to look is rounded up, to one of few: a session that is put again with each request then has a few
 /// rows, and not one for each request.

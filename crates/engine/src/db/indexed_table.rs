@@ -30,7 +30,7 @@ struct Index<K, V: Value> {
 /// the rows go through an `IndexedTable` with the same indexes; a change through the [`TypedTable`] of the rows, or a
 /// bulk load, does not reach it. [`IndexedTable::rebuild`] makes it exact again. A row that expires has entries that expire at
 /// the same time. When the clock was set back over a restart, rows and entries that had expired and were not removed are seen
-/// again until their time comes; a row that was put since may then have the previous row's entry next to its own.
+/// again until their time comes; a row put since may then have the previous row's entry next to its own.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -24,7 +24,7 @@ use crate::transaction::{
     refuse_types,
 };
 
-/// Executes commits that are too large for one hold of the commit section.
+/// Executes commits too large for one hold of the commit section.
 pub(crate) struct LargeCommits<S: Store, L: CommitLog> {
     pub(super) pages: Arc<CommitPages<S, L>>,
     pub(super) log: Arc<L>,

@@ -53,7 +53,7 @@ impl Drop for Loading<'_> {
     }
 }
 
-/// Fails for a value that is too long.
+/// Fails for a value too long.
 ///
 /// # Errors
 /// `InvalidCall` for such a value.

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LateFeature, Moment};
 use crate::pages::Durability;
 
-/// Most entries of a run that is committed as any other change.
+/// Most entries of a run committed as any other change.
 const SHORT_RUN_ENTRIES: usize = 4096;
 /// Most bytes of keys and values of such a run.
 const SHORT_RUN_BYTES: usize = 4 << 20;

@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-/// Prepares the directory for a database that is to be created in a folder of this machine. Changes nothing where the
+/// Prepares the directory for a database to be created in a folder of this machine. Changes nothing where the
 /// folder holds a database, or any file other than those that an unfinished creation leaves, and where the preparation fails. Blocks.
 pub(super) fn new_directory(path: &Path, settings: &Settings) -> Result<NewDirectory> {
     let place = Place::at(path);

@@ -40,13 +40,13 @@ const SAMPLES: u64 = 8;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Number of tables that were compacted to their end.
+    /// Number of tables compacted to their end.
     pub tables: u64,
     /// Number of pages examined: leaves, and pages of values.
     pub pages: u64,
-    /// Number of pages that were moved next to their neighbours in key order.
+    /// Number of pages moved next to their neighbours in key order.
     pub pages_moved: u64,
-    /// Number of pages that were moved out of the way first, where too few free blocks followed each other. They need
+    /// Number of pages moved out of the way first, where too few free blocks followed each other. They need
     /// not be among the pages looked at, and may be moved next to their neighbours later.
     pub pages_evacuated: u64,
     /// Number of pages that should have been moved and stayed, because no free blocks follow each other within the
@@ -61,7 +61,7 @@ pub struct Compaction {
     /// Number of such pages that should have been merged and stayed, because the disk is full and no blocks were free for it.
     /// Merging ended with them, and the rest of the compaction went on.
     pub leaves_without_free_blocks: u64,
-    /// Pages that were moved from the end of the data file to free blocks before it.
+    /// Pages moved from the end of the data file to free blocks before it.
     pub pages_moved_from_end: u64,
     /// Bytes of the end of the data file that were given back to the file system.
     pub bytes_given_back: u64,
@@ -83,9 +83,9 @@ impl Compaction {
 pub struct OrderStats {
     /// Whether the pages of a table are being put in order now.
     pub is_working: bool,
-    /// Tables that were put in order.
+    /// Tables put in order.
     pub tables: u64,
-    /// Pages that were moved next to their neighbours in key order.
+    /// Pages moved next to their neighbours in key order.
     pub pages_moved: u64,
     /// Number of fragments in which the pages of these tables lay before, counted for each list of about a megabyte.
     pub fragments_before: u64,
@@ -93,7 +93,7 @@ pub struct OrderStats {
     pub fragments_after: u64,
 }
 
-/// The part of a table that is to be put in order.
+/// The part of a table to be put in order.
 #[derive(Debug, Clone)]
 pub(super) struct TablePart {
     pub(super) tree: Tree,

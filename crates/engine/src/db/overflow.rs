@@ -18,7 +18,7 @@ pub(super) fn bytes_at_once<S: Store>(loader: &Loader<S>) -> u64 {
     (loader.window() * loader.store().page_bytes()) as u64
 }
 
-/// Returns the bytes of a value that was found in a leaf, as of a snapshot.
+/// Returns the bytes of a value found in a leaf, as of a snapshot.
 ///
 /// # Errors
 /// The errors of reading its pages.

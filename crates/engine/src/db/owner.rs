@@ -65,7 +65,7 @@ pub(super) struct Owner {
     /// The process that opened the database. A forked child inherits handles, but neither threads nor locks.
     process: Process,
     log: Arc<Log>,
-    /// Whether the handle that was dropped last belongs to a thread, which may wait until the database is closed.
+    /// Whether the handle dropped last belongs to a thread, which may wait until the database is closed.
     last_may_wait: AtomicBool,
     /// Happens when the database begins to close.
     closed: Arc<Event>,
@@ -111,7 +111,7 @@ impl Drop for OwnerHandle {
     }
 }
 
-/// The resources that are released when a database is closed, in this order.
+/// The resources released when a database is closed, in this order.
 pub(super) struct OpenLocks {
     _locks: Locks,
     opening: Opening,
@@ -252,7 +252,7 @@ impl Owner {
         &self.closing
     }
 
-    /// Fails when the database is being closed, or was, and in a process that was forked from the one that opened it: there
+    /// Fails when the database is being closed, or was, and in a process forked from the one that opened it: there
     /// before any lock is taken.
     ///
     /// # Errors
@@ -262,7 +262,7 @@ impl Owner {
         self.closing.check_open()
     }
 
-    /// Fails in a process that was forked from the one that opened the database. For the calls that are still answered
+    /// Fails in a process forked from the one that opened the database. For the calls that are still answered
     /// when it is closed.
     ///
     /// # Errors

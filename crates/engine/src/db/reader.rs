@@ -70,7 +70,7 @@ impl<S: Store> Clone for Reader<S> {
 
 impl<S: Store> Reader<S> {
     /// Makes one attempt to look up the newest visible value of a key; when the pages are in memory, it is the only
-    /// one. `resume` passes the position that was reached from one attempt to the next.
+    /// one. `resume` passes the position reached from one attempt to the next.
     #[inline]
     fn look(&self, tree: Tree, key: &[u8], resume: &mut Option<ResumePosition>) -> Attempt<Option<FoundValue>> {
         self.look_with(tree, key, resume, |held| held.map(FoundValue::from))
@@ -271,7 +271,7 @@ impl<S: Store> Reader<S> {
     }
 
     /// Returns the error that a caller gets for `error`, which occurred in a view of the newest visible commit. A later
-    /// commit may be visible by now; that does no harm, because it knows of every table that was dropped before.
+    /// commit may be visible by now; that does no harm, because it knows of every table dropped before.
     fn explain_latest(&self, tree: Tree, error: Error) -> Error {
         self.tables.explain(tree, self.loader.store().visible(), error)
     }

@@ -33,7 +33,7 @@ use crate::pages::{CommitLog, ReservationKind, Store};
 use crate::transaction::{self, CATALOG, Op};
 use crate::wal::RecordIter;
 
-/// Number of changes that are applied together; `OP_BYTES_AT_ONCE` bounds their bytes as well.
+/// Number of changes applied together; `OP_BYTES_AT_ONCE` bounds their bytes as well.
 const OPS_AT_ONCE: usize = 1024;
 const OP_BYTES_AT_ONCE: usize = 256 << 10;
 
@@ -138,7 +138,7 @@ fn set_heads(changes: &mut [PendingChange], bytes: &[u8]) {
 
 impl<S: Store, L: CommitLog> Replay<S, L> {
     /// Begins with the tables that there are before the first record. Takes `memory_bytes_max` at the most, but for a single
-    /// record that is longer. `stop_checkpoints` is called if records must stay in the log.
+    /// record longer. `stop_checkpoints` is called if records must stay in the log.
     pub(super) fn new(
         core: Arc<Core<S, L>>,
         catalog: &Entries,

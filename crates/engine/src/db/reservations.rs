@@ -13,11 +13,11 @@ use crate::transaction::{Commits, Op};
 
 /// Pages of a large commit that its operations and bytes do not account for: the way from the roots, and the page where each portion ends.
 const LARGE_EXTRA_PAGES: u64 = 64;
-/// Number of checkpoints that are made to free blocks before a commit is refused: blocks that readers held during the
+/// Number of checkpoints made to free blocks before a commit is refused: blocks that readers held during the
 /// first are free after the second.
 const CHECKPOINTS: usize = 2;
 
-/// Blocks that are to be free for further work, in addition to the requested ones, when repacking ends: so the next commits
+/// Blocks to be free for further work, in addition to the requested ones, when repacking ends: so the next commits
 /// do not repack pages again, one after the other.
 pub(super) const FREED_AT_ONCE: u64 = 64;
 

@@ -2,7 +2,7 @@
 //!
 //! The distance by which the scan reads ahead adapts, as in PostgreSQL's read stream: a wait doubles the distance, and
 //! a leaf reduces it by one when no read was queued for it or for those ahead. So a scan in memory requests nothing, and a
-//! cold one soon keeps the device busy. A leaf that was read in time does not count as one that was in memory: otherwise
+//! cold one soon keeps the device busy. A leaf read in time does not count as one that was in memory: otherwise
 //! the distance would fall until the scan waits again, and grow by as many waits.
 //!
 //! Leaves that the scan has used are replaced by new requests in small parts, so that the device always has nearly the
@@ -88,7 +88,7 @@ pub(crate) struct Scan<S: Store> {
     distance: usize,
     /// Number of pages of values of one leaf to wait for together: few at first, because a short scan needs no more.
     values_at_once: usize,
-    /// Most leaves that are requested ahead.
+    /// Most leaves requested ahead.
     leaves_max: usize,
     /// Number of entries that the scan may still return.
     left: u64,
@@ -341,7 +341,7 @@ impl<S: Store> Scan<S> {
         Some((key, value))
     }
 
-    /// Returns the moment at which the entry that was returned last expires.
+    /// Returns the moment at which the entry returned last expires.
     pub(crate) fn expiry(&self) -> Moment {
         self.given.checked_sub(1).map_or(Moment::NEVER, |last| self.chunk.expiry(last))
     }
@@ -535,7 +535,7 @@ fn request_own<S: Store>(range_scan: Option<&S::RangeScan>, waits: &[Wait]) -> O
 }
 
 impl<S: Store> Scan<S> {
-    /// Counts the leaves that were read from the disk one after the other: a table of which there are many is kept in
+    /// Counts the leaves read from the disk one after the other: a table of which there are many is kept in
     /// order.
     fn count_leaves(&mut self) {
         let leaves = std::mem::take(&mut self.uncounted);

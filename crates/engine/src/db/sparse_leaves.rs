@@ -20,9 +20,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::PageId;
 use crate::pages::{Attempt, CommitLog, Store};
 
-/// Most leaves that are merged by one commit.
+/// Most leaves merged by one commit.
 const LEAVES_AT_ONCE: usize = 16;
-/// Fewest leaves that are merged by one commit where no blocks are free for more.
+/// Fewest leaves merged by one commit where no blocks are free for more.
 const LEAVES_AT_ONCE_MIN: usize = 2;
 /// Number of pages of values from which on no more of them are merged by one commit.
 const VALUES_AT_ONCE: usize = 32;
@@ -236,7 +236,7 @@ impl<S: Store, L: CommitLog> SparseLeaves<S, L> {
         self.reader.loader.attempt(look).await.map_err(|error| self.explain(tree, error))
     }
 
-    /// Damage in a table that was dropped since is no damage.
+    /// Damage in a table dropped since is no damage.
     fn explain(&self, tree: Tree, error: Error) -> Error {
         self.reader.tables.explain(tree, NEWEST, error)
     }

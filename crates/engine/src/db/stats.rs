@@ -79,7 +79,7 @@ pub struct Stats {
     pub compaction: CompactionStats,
     /// Passes that repack compressed pages: see [`PackingStats`].
     pub packing: PackingStats,
-    /// Tables that were put in order by the database itself: see [`OrderStats`].
+    /// Tables put in order by the database itself: see [`OrderStats`].
     pub ordering: OrderStats,
     /// Number of leaves, and of their pages of values, freed because their content was merged into others, since the
     /// database was opened.
@@ -114,7 +114,7 @@ pub struct Histograms {
     pub frame_wait_ns: Histogram,
 }
 
-/// Collects counters and sizes of `db`. All are zero in a process that was forked from the one that opened it.
+/// Collects counters and sizes of `db`. All are zero in a process forked from the one that opened it.
 pub(super) fn stats(db: &Db) -> Stats {
     if db.owner.check_process().is_err() {
         return Stats::default();

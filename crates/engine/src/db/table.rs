@@ -287,7 +287,7 @@ impl Table {
     }
 
     /// Returns the value of a key; where it has none, sets it to the result of `make` first. Durable when it returns. Of
-    /// several callers all get the value that was set by one of them.
+    /// several callers all get the value set by one of them.
     ///
     /// # Errors
     /// As [`Db::transact`].

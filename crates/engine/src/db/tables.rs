@@ -111,7 +111,7 @@ impl Tables {
         self.refusal_at(tree, NEWEST)
     }
 
-    /// Returns the error that a caller gets for `error`, met in this table as of commit `seen`. Damage in a table that was dropped by
+    /// Returns the error that a caller gets for `error`, met in this table as of commit `seen`. Damage in a table dropped by
     /// then is no damage: the pages belong to others.
     pub(super) fn explain(&self, tree: Tree, seen: CommitSeq, error: Error) -> Error {
         if error.kind() == ErrorKind::Corrupt { self.refusal_at(tree, seen).unwrap_or(error) } else { error }

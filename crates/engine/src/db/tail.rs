@@ -135,8 +135,8 @@ impl TailEvent {
 
 /// The durable commits of a database from a position on, all of them and in order. Keeps the database open.
 ///
-/// Commits are read from the log, so they take no memory while they wait, and a tail that is behind costs the commits nothing. The
-/// log's file keeps what follows the position that was released last ([`Tail::release`]), up to [`Tail::bytes_max`]. Beyond
+/// Commits are read from the log, so they take no memory while they wait, and a tail behind costs the commits nothing. The
+/// log's file keeps what follows the position released last ([`Tail::release`]), up to [`Tail::bytes_max`]. Beyond
 /// that, or when a commit needs the space on a full disk, the tail ends with `TailTooOld`.
 ///
 /// ```
@@ -240,7 +240,7 @@ impl Db {
     ///
     /// # Errors
     /// `Poisoned` after a failure of the log; `Unsupported` where the log cannot be read while it is written; `ReadOnly` for a
-    /// database that was opened to be read only, whose log is another process's.
+    /// database opened to be read only, whose log is another process's.
     pub async fn begin_tail(&self) -> Result<(Snapshot, Tail)> {
         self.owner.refuse_read_only()?;
         // The log is kept before the snapshot is taken, so that it has all that follows the snapshot.

@@ -166,7 +166,7 @@ fn put<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
     commit(core, Mode::Blocking, vec![op], Durability::Sync).unwrap();
 }
 
-/// Sets a key to a value in overflow pages, as earlier versions wrote all values that are too long for a leaf.
+/// Sets a key to a value in overflow pages, as earlier versions wrote all values too long for a leaf.
 fn put_indexed<S: Store>(core: &TestCore<S>, tree: Tree, key: &str, value: &str) {
     WITH_INDEX.set(true);
     put(core, tree, key, value);

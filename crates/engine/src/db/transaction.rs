@@ -2,7 +2,7 @@
 //! commit succeeds only if nothing that was read has changed.
 //!
 //! A transaction is shared: its handle, its scans and the call that will commit it each keep it, and any of them may be
-//! used while others wait for pages. What it has read and written lies behind a lock that is held for one key at a time,
+//! used while others wait for pages. What it has read and written lies behind a lock held for one key at a time,
 //! never across a wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(crate) struct TransactionState<S: Store, L: CommitLog> {
     snapshot: Arc<S::Snapshot>,
     /// `None` from the moment at which the transaction commits or is given up.
     sets: Mutex<Option<Sets>>,
-    /// The claim that was placed for the transaction before it began, if there is one.
+    /// The claim placed for the transaction before it began, if there is one.
     claim: Option<ClaimId>,
 }
 
@@ -42,7 +42,7 @@ struct Sets {
     changes: u64,
     /// The savepoints that can be gone back to, oldest first, each with the length of `replaced` at its moment.
     savepoints: Vec<(SavepointId, usize)>,
-    /// The writes that were replaced since the first savepoint, oldest first.
+    /// The writes replaced since the first savepoint, oldest first.
     replaced: Vec<ReplacedWrite>,
 }
 
@@ -360,7 +360,7 @@ impl<S: Store, L: CommitLog> TransactionScan<S, L> {
         self.left = entries;
     }
 
-    /// Returns the moment at which the entry that was returned last expires.
+    /// Returns the moment at which the entry returned last expires.
     pub(crate) fn expiry(&self) -> Moment {
         self.own_expiry.unwrap_or_else(|| self.base.expiry())
     }

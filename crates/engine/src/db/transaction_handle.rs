@@ -286,7 +286,7 @@ impl TransactionRange {
         self
     }
 
-    /// Limits the number of leaves that are requested ahead. See
+    /// Limits the number of leaves requested ahead. See
     /// [`Range::read_ahead_max`](super::Range::read_ahead_max).
     #[must_use]
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {

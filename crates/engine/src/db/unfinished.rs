@@ -68,7 +68,7 @@ struct UnfinishedFiles {
 }
 
 impl UnfinishedDb {
-    /// Creates a database that is to be filled in `folder`, and the folder itself if it is missing (its parent must exist).
+    /// Creates a database to be filled in `folder`, and the folder itself if it is missing (its parent must exist).
     ///
     /// # Errors
     /// As [`Db::create`].

@@ -159,7 +159,7 @@ impl Snapshot {
         damage.into_iter().next().map_or(Ok(names), Err)
     }
 
-    /// Opens a table by its name, as of this snapshot: also a table that was dropped since.
+    /// Opens a table by its name, as of this snapshot: also a table dropped since.
     ///
     /// # Errors
     /// `NotFound` when there was none; as [`Snapshot::get`].
@@ -239,7 +239,7 @@ impl Range {
         self
     }
 
-    /// Limits the number of leaves that are requested ahead; without a limit, as many as keep the device busy. 0 reads
+    /// Limits the number of leaves requested ahead; without a limit, as many as keep the device busy. 0 reads
     /// each leaf when the scan reaches it: for a scan that will end soon, or one that must not delay other reads.
     #[must_use]
     pub fn read_ahead_max(mut self, leaves: usize) -> Self {
@@ -262,7 +262,7 @@ impl Range {
         self
     }
 
-    /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. Waits only when there is
+    /// Returns the next entries at hand, `entries_max` at the most; none at the end. Waits only when there is
     /// none. One call for many entries is faster than one for each.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::pages::{Store, Ticket};
 /// Operations that a task may complete without waiting before it yields to other tasks.
 const HITS_BEFORE_YIELD: u32 = 128;
 
-/// A call that is answered from memory in nearly every case: either its answer, or the future that waits for it.
+/// A call answered from memory in nearly every case: either its answer, or the future that waits for it.
 /// A first attempt without a future keeps a blocking call as short as a function call.
 pub(crate) enum Call<T, F> {
     /// The first attempt gave the result.

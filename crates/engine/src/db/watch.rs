@@ -205,7 +205,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Limits the memory of commits that wait to be read; 4 MiB without a call. A commit that is larger is lost.
+    /// Limits the memory of commits that wait to be read; 4 MiB without a call. A commit larger is lost.
     #[must_use]
     pub fn bytes_max(self, bytes: usize) -> Self {
         self.queue.set_bytes_max(bytes);

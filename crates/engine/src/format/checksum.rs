@@ -1,6 +1,6 @@
 //! Checksums of everything on disk: CRC-64/NVME over the content and over *where the content belongs*.
 //!
-//! The checksum includes the page id and the file id, so a page that was written to, or read from, the wrong place does
+//! The checksum includes the page id and the file id, so a page written to, or read from, the wrong place does
 //! not verify although its bytes are whole. A stale page (a lost write: old bytes, old and valid checksum) is found by
 //! comparing with the [`Tag`] that the page table keeps.
 

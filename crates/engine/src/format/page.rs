@@ -31,7 +31,7 @@ pub(crate) fn seal_page(file_id: u64, page: PageId, commit: CommitSeq, bytes: &m
     Tag::of(sum)
 }
 
-/// Checks bytes that were read for `page` from `at`.
+/// Checks bytes read for `page` from `at`.
 ///
 /// # Errors
 /// `Corrupt`, saying whether the bytes are damaged, another page's, or another version of this page.

@@ -66,7 +66,7 @@ pub(crate) fn encode_node(file_id: u64, node: NodeId, entries: impl Iterator<Ite
     sum
 }
 
-/// Checks a node that was read from `at`, and returns its entries as words.
+/// Checks a node read from `at`, and returns its entries as words.
 ///
 /// # Errors
 /// `Corrupt` when the bytes are not the node that belongs there, in the version that its parent names, or when an

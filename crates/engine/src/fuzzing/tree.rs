@@ -44,7 +44,7 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// Looks up, scans in both directions, and changes a few pages that are linked as the input says.
+/// Looks up, scans in both directions, and changes a few pages linked as the input says.
 pub fn tree(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut bag = Bag::of(&mut input, |body| {

@@ -91,7 +91,7 @@ impl DataFile {
         rustix::fs::fdatasync(&self.file).map_err(|error| failed("sync the mapped file", &self.path, &error.into()))
     }
 
-    /// Counts bytes that were written to the file, by calls or through a map.
+    /// Counts bytes written to the file, by calls or through a map.
     pub(super) fn note_written(&self, bytes: usize) {
         self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }

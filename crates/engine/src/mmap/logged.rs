@@ -93,7 +93,7 @@ pub(super) struct LoggedStore {
 /// A request to the background thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Signal {
-    /// Whether something was committed that is to be applied soon.
+    /// Whether something was committed to be applied soon.
     work: bool,
     /// Whether the thread is to begin at once instead of waiting for more work.
     hurry: bool,
@@ -301,7 +301,7 @@ impl LoggedStore {
         let changes = free_tree::save(work, commit, |_| Ok(()))?;
         let mut record = record::begin(work.state);
         let mut pages = Vec::new();
-        // A page that is used for the first time has no checksum yet.
+        // A page used for the first time has no checksum yet.
         let before = View { shape: Shape { checksums: false, ..self.shape }, ..self.view(NEWEST) };
         for id in work.touched() {
             let image = work.image_mut(id)?;

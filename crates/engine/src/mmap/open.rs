@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::pages::CommitLog as _;
 
-    /// Leaves the files in the state of a process that was killed during a large commit.
+    /// Leaves the files in the state of a process killed during a large commit.
     fn begin_a_record_larger_than_the_log(path: &Path, settings: &Settings) {
         let (folder, _held) = lock_folder(path).unwrap();
         let meta = DataFile::open(&path.join(DATA)).unwrap().meta().unwrap();

@@ -37,7 +37,7 @@ impl Versions {
         self.pages.load(Ordering::SeqCst)
     }
 
-    /// Adds the pages of a commit that is younger than all others here.
+    /// Adds the pages of a commit younger than all others here.
     pub(super) fn add(&self, commit: CommitSeq, pages: Vec<(PageId, Arc<[u8]>)>) {
         let mut all = self.write();
         for (id, page) in pages {
@@ -73,7 +73,7 @@ impl Versions {
         found
     }
 
-    /// Removes the versions that were applied to the file, and all older versions of the same pages.
+    /// Removes the versions applied to the file, and all older versions of the same pages.
     pub(super) fn applied(&self, pages: &[(PageId, CommitSeq, Arc<[u8]>)]) {
         let mut all = self.write();
         for (id, commit, _) in pages {

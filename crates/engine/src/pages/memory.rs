@@ -47,7 +47,7 @@ struct State {
     editing: bool,
     pins: HashMap<PageId, usize>,
     snapshots: BTreeMap<CommitSeq, usize>,
-    /// Number of further snapshots that are evicted as soon as they are taken.
+    /// Number of further snapshots evicted as soon as they are taken.
     give_up: usize,
     residency: Residency,
     random: u64,
@@ -60,7 +60,7 @@ struct State {
     wakers: Vec<Waker>,
 }
 
-/// Number of queued pages that are submitted together without waiting for more.
+/// Number of queued pages submitted together without waiting for more.
 const BATCH: usize = 8;
 
 impl MemoryStore {

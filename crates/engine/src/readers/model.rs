@@ -15,7 +15,7 @@ const READERS: usize = 2;
 /// The bytes of a part of the log that is being moved.
 const TORN: u8 = 0;
 
-/// A part of the protocol that is left out.
+/// A part of the protocol left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,

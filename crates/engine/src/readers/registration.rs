@@ -25,7 +25,7 @@ pub(crate) struct Registration {
     log_changes: u64,
 }
 
-/// The checkpoint that is in force: the number of the file, and its sequence.
+/// The checkpoint in force: the number of the file, and its sequence.
 pub(crate) type InForce = (u64, u64);
 
 impl Registration {
@@ -48,14 +48,14 @@ impl Registration {
                 return Ok(None);
             }
             if locks.try_register(ReaderUse::Log, sequence).map_err(failed)? {
-                // Read only now: a checkpoint that was made before would not have seen this registration.
+                // Read only now: a checkpoint made before would not have seen this registration.
                 let again = in_force()?;
                 let record = read_record(&locks)?.filter(|record| record.file_id == file_id);
                 let Some(record) = record else { return Ok(None) };
                 let has_writer = locks.has_writer().map_err(failed)?;
                 let is_in_force = again == (file_id, sequence);
                 if is_in_force {
-                    // Without a writer, a file that is older than its record, or a writer that has crashed.
+                    // Without a writer, a file older than its record, or a writer that has crashed.
                     if record.kept_from > sequence && !has_writer {
                         return Ok(None);
                     }

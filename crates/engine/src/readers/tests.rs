@@ -210,7 +210,7 @@ fn a_reader_of_which_a_writer_would_not_know_does_not_register() {
     assert!(begin());
     drop(writer);
     assert!(begin(), "a writer may come");
-    // Of a file that has been put in the place of a newer one.
+    // Of a file put in the place of a newer one.
     drop(write(&folder, 9, FOREVER));
     assert!(!begin());
     let path = scratch.path().join(RECORD);

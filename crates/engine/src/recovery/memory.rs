@@ -31,7 +31,7 @@ pub(crate) fn read_set_bytes(cache_bytes: usize) -> usize {
     cache_bytes / 8
 }
 
-/// Memory for records that are replayed together: the share that later belongs to records that wait for the log and to
+/// Memory for records replayed together: the share that later belongs to records that wait for the log and to
 /// the list of recent commits.
 pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
     log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)

@@ -209,7 +209,7 @@ fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -
     Ok(())
 }
 
-/// Opens the database on a disk after a power cut, and checks every commit that was reported as durable. Returns false
+/// Opens the database on a disk after a power cut, and checks every commit reported as durable. Returns false
 /// when no database was ever complete.
 fn check_promises(world: &SimWorld, promises: &Promises) -> bool {
     let numbers = match Numbers::open(world) {

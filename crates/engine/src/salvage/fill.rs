@@ -16,7 +16,7 @@ use crate::format::{Moment, PageId, TableId};
 use crate::pages::Durability;
 use crate::settings::Compression;
 
-/// Bytes of entries that are committed together.
+/// Bytes of entries committed together.
 const BATCH_BYTES: usize = 1 << 20;
 /// The end of the names of tables with entries that may be outdated.
 const UNSURE: &str = "~unsure";
@@ -56,7 +56,7 @@ pub(super) struct Filler<'a> {
     pub(super) db: &'a Db,
     pub(super) include_unsure: bool,
     pub(super) filled: HashMap<TableId, FilledTable>,
-    /// Tables that are left out: the index of expiry, of which the new database makes its own.
+    /// Tables left out: the index of expiry, of which the new database makes its own.
     pub(super) left_out: BTreeSet<TableId>,
 }
 

@@ -16,7 +16,7 @@ use crate::settings::Compression;
 use crate::transaction::CATALOG;
 use crate::wal::{Anchor, LogOptions, LogPurpose, read_damaged_log};
 
-/// Bytes of changes that are committed together.
+/// Bytes of changes committed together.
 const BATCH_BYTES: usize = 1 << 20;
 /// Memory for parts of the log.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -128,7 +128,7 @@ impl Pending {
             }
             Change::CreateTable { name, compression } => {
                 let id = TableId(commit.0);
-                // Pages that are younger than the checkpoint may have named it.
+                // Pages younger than the checkpoint may have named it.
                 if filler.filled.contains_key(&id) {
                     return Ok(());
                 }

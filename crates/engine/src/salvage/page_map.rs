@@ -2,7 +2,7 @@
 //! pages in the file say of themselves.
 //!
 //! A node of the page table has a tag for each page, which tells the version that belongs to the state from older ones.
-//! A page that was found by its own header alone may be an older version, or one that was freed: it is *unsure*.
+//! A page found by its own header alone may be an older version, or one that was freed: it is *unsure*.
 //!
 //! Memory: 8 bytes for each page that the table names, some 40 for each one that only the search found.
 

@@ -1,4 +1,4 @@
-//! Databases that are damaged at every place, and salvaged: each entry comes out as it was, or is listed as lost.
+//! Databases damaged at every place, and salvaged: each entry comes out as it was, or is listed as lost.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,7 +42,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Creates a database with values of every kind, a dropped table, and changes that are in the log only.
+    /// Creates a database with values of every kind, a dropped table, and changes in the log only.
     fn new(compression: Compression) -> Self {
         let world = SimWorld::new(4, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();
@@ -302,7 +302,7 @@ fn one_superblock_stands_in_for_the_other_and_without_both_the_pages_tell_the_fi
         }
         wipe(0);
         wipe(1);
-        // The pages of this database are smaller than any that is looked for.
+        // The pages of this database are smaller than any looked for.
         let error = sample.salvage(false).unwrap_err();
         assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("superblock A"), "{error}");
     }

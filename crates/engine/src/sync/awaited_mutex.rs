@@ -1,4 +1,4 @@
-//! A mutex whose holder can tell whether another thread waits for it: work that is in no hurry pauses only while none does.
+//! A mutex whose holder can tell whether another thread waits for it: work in no hurry pauses only while none does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -48,7 +48,7 @@ pub(super) fn apply<E: PageCopies + Versions>(
         // The leaves are not in the CPU caches as a rule, and would be waited for one after the other.
         let mut leaves = [None; AT_ONCE];
         let mut finder = LeafFinder::new(&*copies);
-        // Merges free leaves, and only deletes merge: a leaf that is found here stays one until the first of them. When it
+        // Merges free leaves, and only deletes merge: a leaf found here stays one until the first of them. When it
         // has split, or is a root that has, the change notices.
         for (leaf, op) in leaves.iter_mut().zip(ops.iter().take_while(|op| matches!(op, Op::Put { .. }))) {
             let (tree, key) = op.target();

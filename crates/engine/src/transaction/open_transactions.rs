@@ -1,7 +1,7 @@
 //! Counts the transactions that have begun and may be checked against later commits.
 //!
 //! While there are none, a large commit that is visible as soon as it takes effect need not list its keys. Nearly every
-//! transaction that is counted later takes its snapshot later still, and sees the commit. One that takes it between the look
+//! transaction counted later takes its snapshot later still, and sees the commit. One that takes it between the look
 //! at the count and the moment at which the commit is visible does not: the commit tells the window that its keys are not
 //! listed (`forget_before`), in the hold of the section's lock in which it becomes visible, so that every transaction
 //! that lacks it conflicts.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct OpenTransactions(Arc<AtomicUsize>);
 
-/// A transaction that is counted as open until this is dropped.
+/// A transaction counted as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenTransaction(Arc<AtomicUsize>);
 

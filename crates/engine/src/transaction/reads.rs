@@ -56,7 +56,7 @@ pub(crate) struct ScanId(u64);
 #[derive(Debug)]
 struct OpenScan {
     read: Ends,
-    /// The memory that was taken for the range when the scan began.
+    /// The memory taken for the range when the scan began.
     reserved_bytes: usize,
 }
 
@@ -80,7 +80,7 @@ impl ReadSet {
         Self { bytes_max, ..Self::default() }
     }
 
-    /// Creates the empty read set of a transaction that is counted as open.
+    /// Creates the empty read set of a transaction counted as open.
     pub(crate) fn of(open: OpenTransaction, bytes_max: usize) -> Self {
         Self { _open: Some(open), ..Self::new(bytes_max) }
     }

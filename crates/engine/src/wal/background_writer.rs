@@ -28,7 +28,7 @@ impl Log {
     /// `NoResources` when the system has no threads left.
     pub(crate) fn start_writer(&self) -> Result<WalWriter> {
         let core = Arc::downgrade(&self.0);
-        // Groups that were found at opening may have been acknowledged: a later group must state that they are durable.
+        // Groups found at opening may have been acknowledged: a later group must state that they are durable.
         let pause = self.0.lock().must_watch().then_some(IDLE);
         let mut rounds = Rounds { core: Weak::clone(&core), seen: None, collects: false, was_notified: false };
         let round = move |_: &_, notified| rounds.round(notified);

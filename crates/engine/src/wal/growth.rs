@@ -29,7 +29,7 @@ use crate::pages::{self, LogPosition};
 
 /// Number of zero bytes written at a time when a segment is prepared.
 const ZERO_BYTES: usize = 1 << 20;
-/// Most bytes of segments that are prepared at a time: a quarter of the file, but at least a segment and no more than
+/// Most bytes of segments prepared at a time: a quarter of the file, but at least a segment and no more than
 /// this. It bounds the time for which a commit may wait for them.
 const PREPARED_BYTES_MAX: u64 = 16 << 20;
 /// Number of bytes kept free behind the appended records: for a closing group after the last record, and for a group
@@ -216,7 +216,7 @@ impl LogCore {
 
     /// Serves the tickets that wait for log space, after a checkpoint: tickets that still lack a segment get one, or
     /// are refused. If a checkpoint was requested after this one began (more than `asked` requests), another one
-    /// follows instead, because this one did not cover all records that were appended before those waits. Blocks.
+    /// follows instead, because this one did not cover all records appended before those waits. Blocks.
     pub(super) fn settle_growth(&self, asked: u64) {
         loop {
             let seen = {

@@ -29,7 +29,7 @@ pub(super) struct Hooks {
 }
 
 impl Log {
-    /// Sets the hook that is called as commits become durable. Call it once, before the first commit.
+    /// Sets the hook called as commits become durable. Call it once, before the first commit.
     pub(crate) fn set_hook(&self, hook: DurableHook) {
         let set = self.0.hooks.durable.set(hook);
         debug_assert!(set.is_ok(), "the log has one hook");
@@ -42,7 +42,7 @@ impl Log {
         debug_assert!(set.is_ok(), "the log has one call for afterwards");
     }
 
-    /// Sets the function that is called when the log has failed: nothing becomes durable from then on. Call it once, before the
+    /// Sets the function called when the log has failed: nothing becomes durable from then on. Call it once, before the
     /// first commit.
     pub(crate) fn set_failure_hook(&self, hook: FailureHook) {
         let set = self.0.hooks.failure.set(hook);

@@ -1,7 +1,7 @@
 //! Reads the log after a crash: the records that follow the last checkpoint, up to the end of the log.
 //!
 //! The chain of groups starts at the anchor that the superblock names and continues as long as the next group is whole,
-//! where it belongs, and names the one before. Where it stops there are two cases. Groups that were in flight together
+//! where it belongs, and names the one before. Where it stops there are two cases. Groups in flight together
 //! may have been lost in any order, so a broken group followed by whole ones can be an honest end: no commit in them
 //! was acknowledged. But when some later group says that the missing one *was durable*, then acknowledged commits are
 //! damaged: an error ([`beyond`]).

@@ -14,7 +14,7 @@ pub(super) struct Segments {
     segment_bytes: u64,
     /// The segment in each slot; `None` for a free slot. A segment before those that recovery needs stays until its slot is freed.
     slots: Vec<Option<u64>>,
-    /// The slot that was assigned last, which nearly every search is for.
+    /// The slot assigned last, which nearly every search is for.
     newest: usize,
 }
 

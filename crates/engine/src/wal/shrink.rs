@@ -10,7 +10,7 @@
 //! 2. A group states the smaller number of slots. Until it is durable a shorter file would count as cut short.
 //! 3. The file is truncated.
 //!
-//! A power cut between any two of these leaves a log with everything in it. A file that is longer than stated has free
+//! A power cut between any two of these leaves a log with everything in it. A file longer than stated has free
 //! slots for the next opening, and shrinks after its next checkpoint. Where both copies of a segment are found, one is
 //! used and the other overwritten ([`forget_copies`]); of a segment before those that recovery needs both stay until
 //! their slots are used again.

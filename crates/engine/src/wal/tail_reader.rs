@@ -1,4 +1,4 @@
-//! Reads the durable groups of a log that is in use, for a tail: the complete records of its commits, in order.
+//! Reads the durable groups of a log in use, for a tail: the complete records of its commits, in order.
 //!
 //! It follows the chain of groups as recovery does, and reads no group that is not durable together with all before it.
 //! So each group that it reads must be whole; one that is not was moved to another slot while it was read, or is damaged.
@@ -16,9 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, decode_group, payload_of, peek_group, take_fragment};
 use crate::reread::RepeatedReads;
 
-/// Most bytes that are read at a time.
+/// Most bytes read at a time.
 const READ_BYTES: u64 = 1 << 20;
-/// Least bytes that are read at a time, if so many are durable: more than a group has, unless a version before 3 wrote it.
+/// Least bytes read at a time, if so many are durable: more than a group has, unless a version before 3 wrote it.
 const FIRST_READ_BYTES: u64 = 256 << 10;
 
 /// The complete record of a commit.
@@ -34,7 +34,7 @@ pub(crate) struct TailRecord {
     pub(crate) within: Anchor,
 }
 
-/// Follows a log that is in use.
+/// Follows a log in use.
 pub(crate) struct TailReader {
     hold: Arc<LogHold>,
     file: Arc<dyn Disk>,

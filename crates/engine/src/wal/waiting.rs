@@ -197,7 +197,7 @@ impl LogCore {
         }
     }
 
-    /// Wakes all waiters with a condition that is satisfied now.
+    /// Wakes all waiters with a condition satisfied now.
     pub(super) fn wake_satisfied(&self) {
         let mut wake = Vec::new();
         self.take_satisfied(&mut self.lock(), &mut wake);
@@ -208,7 +208,7 @@ impl LogCore {
         self.take_durable(state, LogPosition(self.durable.load(Ordering::Relaxed)), wake);
     }
 
-    /// Moves to `wake` the waiters with a condition that is satisfied once all bytes up to `durable` are durable.
+    /// Moves to `wake` the waiters with a condition satisfied once all bytes up to `durable` are durable.
     pub(super) fn take_durable(&self, state: &mut LogState, durable: LogPosition, wake: &mut Vec<Waiter>) {
         if state.poisoned.is_some() {
             return state.waiters.take_all(wake);

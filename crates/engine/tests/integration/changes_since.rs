@@ -1,5 +1,5 @@
 //! Changes since a commit: applied to the content of that commit they give the content of the snapshot exactly, for any commits
-//! between – puts that are done in place, deletes, splits and merges, loads, compaction, other compression, a power cut and a
+//! between – puts done in place, deletes, splits and merges, loads, compaction, other compression, a power cut and a
 //! replay of the log. And they are few where little was changed.
 
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ fn changes_since_any_commit_lead_to_the_content_of_any_snapshot_whatever_was_com
         let settings = Settings { cache_bytes: 4 << 20, clock: clock.clone().into(), ..tiny() };
         let mut db = Db::create_in(&directory(&world), &settings).unwrap();
         let mut olds: Vec<(CommitSeq, Content)> = Vec::new();
-        // A snapshot that is kept while commits go on, and the moment as of which it shows entries.
+        // A snapshot kept while commits go on, and the moment as of which it shows entries.
         let mut held: Option<(Snapshot, SystemTime)> = None;
         for round in 0..30 {
             let what = format!("seed {seed}, round {round}");

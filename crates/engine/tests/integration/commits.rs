@@ -136,7 +136,7 @@ fn old_versions_of_each_of_many_threads_are_reclaimed_while_the_threads_live() {
             });
         }
         all_done.wait();
-        // A thread that was preempted in the middle of a commit has kept the versions of its epoch: each further commit collects
+        // A thread preempted in the middle of a commit has kept the versions of its epoch: each further commit collects
         // more of them. Versions kept by the threads themselves, which sleep now, would stay.
         for number in 0..1000_u32 {
             if db.stats().pool.pages_dirty < 500 {

@@ -59,7 +59,7 @@ fn live(db: &Db, seed: u64, steps: u32) -> Result<()> {
             1 => {
                 let mut texts = [text(&mut rng), text(&mut rng)];
                 db.transact(Durability::Deferred, |change| {
-                    // A row that is changed twice in one transaction, perhaps.
+                    // A row changed twice in one transaction, perhaps.
                     people.put_in(change, &one, &std::mem::take(&mut texts[0]))?;
                     people.delete_in(change, &two)?;
                     people.put_in(change, &two, &std::mem::take(&mut texts[1]))

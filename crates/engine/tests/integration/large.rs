@@ -1,4 +1,4 @@
-//! Commits that are too large for one hold of the commit section, one fragment of the log or one set of private pages:
+//! Commits too large for one hold of the commit section, one fragment of the log or one set of private pages:
 //! compared with a map, and over pages that are damaged.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]

@@ -1,4 +1,4 @@
-//! The log file has the size of its setting again after a commit that was larger.
+//! The log file has the size of its setting again after a commit larger.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

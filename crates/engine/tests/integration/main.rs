@@ -1,4 +1,4 @@
-//! Tests of the public calls that share one process: a program that is linked once, and in which no CPU waits for the last test of each
+//! Tests of the public calls that share one process: a program linked once, and in which no CPU waits for the last test of each
 //! file.
 //!
 //! A test has a separate program, next to this folder, when it needs the process for itself: it counts the memory of the process or

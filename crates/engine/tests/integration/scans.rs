@@ -1,4 +1,4 @@
-//! Tests of scans that are longer than the cache: their read-ahead is submitted and completed by another thread.
+//! Tests of scans longer than the cache: their read-ahead is submitted and completed by another thread.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 

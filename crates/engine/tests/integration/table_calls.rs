@@ -1,4 +1,4 @@
-//! Calls on tables that are made of others: first and last entries, counting, estimates, read-modify-write, ranges removed, and ranges used
+//! Calls on tables made of others: first and last entries, counting, estimates, read-modify-write, ranges removed, and ranges used
 //! from both ends, page by page and in batches.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]

@@ -67,7 +67,7 @@ pub(crate) enum Kind {
     G1b,
     /// Two reads of a list disagree about its order.
     Order,
-    /// A committed append is not in a list that was read after it had ended.
+    /// A committed append is not in a list read after it had ended.
     Lost,
     G0,
     G1c,

@@ -12,7 +12,7 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 /// `buffer_pool::frames`: a frame's bytes and description are written before its number is stored (release), read after
-/// the number was loaded (acquire), and written again only when every thread that was pinned while it could be found
+/// the number was loaded (acquire), and written again only when every thread pinned while it could be found
 /// has unpinned.
 #[test]
 fn a_frame_is_never_written_while_a_reader_may_look_at_it() {

@@ -32,7 +32,7 @@ fn row(number: u32) -> ([u8; 4], Vec<u8>) {
 /// Runs `work` in a forked child, and fails when the child panics, hangs or ends by a signal.
 fn in_a_child(work: impl FnOnce()) {
     // SAFETY: the child has this thread only. It allocates, which the C library allows after a fork, and runs the code of the
-    // library that is to be tested; it ends without running destructors or handlers of this program.
+    // library to be tested; it ends without running destructors or handlers of this program.
     let forked = unsafe { libc::fork() };
     assert!(forked >= 0);
     if forked == 0 {

@@ -142,7 +142,7 @@ const OPENERS: usize = 6;
 /// Environment variable with another number of openings for each of them.
 const OPENINGS: &str = "NOFAULT_OPENINGS";
 const OPENINGS_USUAL: usize = 40;
-/// Most growth of resident memory from the first half of the openings to their end. A runtime that is kept for each database that was
+/// Most growth of resident memory from the first half of the openings to their end. A runtime kept for each database that was
 /// the last, or a ring, would take more.
 const GROWTH_BYTES_MAX: u64 = 24 << 20;
 

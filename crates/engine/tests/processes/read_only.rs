@@ -1,4 +1,4 @@
-//! Databases that are opened for reading only: refused calls, visible content, permitted places, and memory.
+//! Databases opened for reading only: refused calls, visible content, permitted places, and memory.
 //! The writer is a handle of the same process, unless another user is to read.
 
 use std::ops::Range;

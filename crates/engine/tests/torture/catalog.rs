@@ -1,4 +1,4 @@
-//! Damage in one page of a database with many tables: the other pages are sound, and each table that is reached without that page is
+//! Damage in one page of a database with many tables: the other pages are sound, and each table reached without that page is
 //! listed and read.
 
 use std::collections::BTreeSet;

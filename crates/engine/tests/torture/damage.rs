@@ -1,4 +1,4 @@
-//! Files that are damaged at rest, by rot or by hand: every value that is read is right, or there is an error that names
+//! Files damaged at rest, by rot or by hand: every value that is read is right, or there is an error that names
 //! the place.
 
 use std::ops::Range;

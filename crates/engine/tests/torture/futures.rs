@@ -95,7 +95,7 @@ fn a_waker_that_panics_costs_no_other_task_an_answer() {
             // These wait behind them, for the same page and for the same group of the log.
             assert_eq!(whole(table.get(&key)).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
             whole(table.put("\u{0}second", number.to_be_bytes())).unwrap();
-            // A future that is polled again with a waker that works is answered.
+            // A future polled again with a waker that works is answered.
             if reads {
                 assert_eq!(whole(read).unwrap(), rows.get(&key).map(|value| value.to_vec()), "seed {seed}");
             }

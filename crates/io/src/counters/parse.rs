@@ -5,9 +5,9 @@
 pub struct Interrupts {
     /// TLB shootdowns: line `TLB:` (x86 only).
     pub tlb: Option<u64>,
-    /// Function-call interrupts: line `CAL:`, or the line that is described as such.
+    /// Function-call interrupts: line `CAL:`, or the line described as such.
     pub function_call: Option<u64>,
-    /// Rescheduling interrupts: line `RES:`, or the line that is described as such.
+    /// Rescheduling interrupts: line `RES:`, or the line described as such.
     pub rescheduling: Option<u64>,
 }
 

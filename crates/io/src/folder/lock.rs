@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::open_regular;
 use crate::process::Process;
 
-/// Attempts to open and lock a file that was replaced while it was being locked.
+/// Attempts to open and lock a file replaced while it was being locked.
 const REPLACED_MAX: usize = 16;
 /// Most bytes of the name that a process leaves in a lock file.
 const SIGNATURE_BYTES_MAX: u64 = 256;

@@ -32,7 +32,7 @@ use crate::process::Process;
 /// Returns the bytes whose locks register these numbers.
 ///
 /// # Errors
-/// `InvalidCall` for numbers that are too large.
+/// `InvalidCall` for numbers too large.
 fn bytes_of(of: ReaderUse, numbers: &Range<u64>) -> Result<ByteRange> {
     if numbers.end > READER_NUMBERS || numbers.start >= numbers.end {
         let detail = format!("the numbers {numbers:?} are not below 2^61");
@@ -244,7 +244,7 @@ impl ReaderWatch for WatchedFile {
 
     fn admit(&self, of: ReaderUse) {
         if let Ok(bytes) = bytes_of(of, &(0..READER_NUMBERS)) {
-            // Cannot fail for a lock that is held on the whole range.
+            // Cannot fail for a lock held on the whole range.
             let _ = set_description_lock(&self.data, libc::F_UNLCK, bytes);
         }
     }

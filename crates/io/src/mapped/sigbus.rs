@@ -181,7 +181,7 @@ impl Guard {
     }
 }
 
-/// The SIGBUS action that was installed before this one.
+/// The SIGBUS action installed before this one.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler, once for the process. Another library that installs its own later and does not pass signals on

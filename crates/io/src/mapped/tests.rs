@@ -358,7 +358,7 @@ fn a_sigbus_that_no_guard_covers_still_kills() {
         assert_eq!(status.signal(), Some(libc::SIGBUS), "{role}: {status}");
     }
     assert!(status_of_child(name, "guarded").success());
-    // A handler that was installed earlier gets exactly the signals that are not the guard's.
+    // A handler installed earlier gets exactly the signals that are not the guard's.
     assert_eq!(status_of_child(name, "earlier handler").code(), Some(42));
     assert!(status_of_child(name, "earlier handler, guarded").success());
 }

@@ -513,7 +513,7 @@ mod tests {
     use crate::disk::{DirectIo, Disk as _, FileOptions};
     use crate::uring::UringDisk;
 
-    /// Makes an empty file, in a folder that is removed when it is dropped. `None`, with the reason on standard error, where there are no rings.
+    /// Makes an empty file, in a folder removed when it is dropped. `None`, with the reason on standard error, where there are no rings.
     fn new_file() -> Option<(tempfile::TempDir, UringDisk)> {
         if let Some(refused) = UringDisk::ring_refused() {
             eprintln!("not checked: {refused}");

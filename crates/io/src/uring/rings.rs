@@ -16,7 +16,7 @@ use crate::process::{PerProcess, Process};
 
 /// Entries of a ring that queues share, and the depth up to which a queue shares one.
 pub(super) const SHARED_ENTRIES: usize = 128;
-/// Most rings that are kept while no queue uses them.
+/// Most rings kept while no queue uses them.
 const IDLE_MAX: usize = 4;
 
 static OF_PROCESS: PerProcess<Mutex<Weak<Rings>>> = PerProcess::new();

@@ -185,7 +185,7 @@ impl Value {
 pub struct FlagValue {
     /// The flag that was given.
     pub flag: &'static Flag,
-    /// The value that was given with the flag.
+    /// The value given with the flag.
     pub value: Value,
 }
 

@@ -7,7 +7,7 @@
 //! | `map-calls` | threads that map, touch and unmap a part of a file, against `pread` of the same part |
 //! | `many-maps` | a cached file looked at through one map of all of it, through a thousand of its parts |
 //! | `file-growth` | appending to a file that is mapped, made longer in small steps and in large ones |
-//! | `private-remap` | how long remapping a private view takes, by the pages that were copied in it |
+//! | `private-remap` | how long remapping a private view takes, by the pages copied in it |
 //! | `uncached-read` | `pread` with RWF_DONTCACHE against direct and buffered `pread`, data larger than memory |
 //! | `map-commit` | pages changed and made durable: in a writable map with msync, by `pwrite` with fdatasync |
 //! | `long-reader` | growth of a database under updates while a reader is held |

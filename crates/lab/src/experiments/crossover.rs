@@ -6,7 +6,7 @@
 //! trial's own order, so that the miss rate follows from the method's own replacement.
 //!
 //! A further variant, `hot-set`, decides one claim on a RAM-backed device of the lab's own: whether a map told RANDOM loses
-//! pages that are in use. There the device's read-ahead can be switched off without a change to the user's disk.
+//! pages in use. There the device's read-ahead can be switched off without a change to the user's disk.
 
 mod cells;
 mod figures;

@@ -141,7 +141,7 @@ impl Experiment for Engines {
     }
 }
 
-/// Plans the trials of every store that was compiled in. Skips the other stores, with the name of the feature that each
+/// Plans the trials of every store compiled in. Skips the other stores, with the name of the feature that each
 /// needs.
 fn plan(config: &Config, available: &Available) -> Plan {
     let engines: params::Params = config.params();

@@ -15,7 +15,7 @@
 //! A sixth variant, `checksum-cost`, measures the cost of detection: a checksum at every access, as a map must, against
 //! one at every load, as a pool may.
 //!
-//! Kept true by: only files in the trial's own folder and memory of a process that was started for it are damaged; the
+//! Kept true by: only files in the trial's own folder and memory of a process started for it are damaged; the
 //! lab judges right and wrong by its own copy of the content, never by the store's.
 
 mod check;

@@ -141,7 +141,7 @@ enum Sweep {
     One,
 }
 
-/// The number of requests in flight of the methods that are measured with only one.
+/// The number of requests in flight of the methods measured with only one.
 const USUAL: u32 = 16;
 /// Name of the parameter with the path of a trace.
 const TRACE: &str = "trace";

@@ -44,7 +44,7 @@ pub const COMMITS: &str = "commits";
 /// Ids of the stores, in the order of the report.
 pub const STORES: [&str; 7] =
     ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
-/// Ids of the maps that are tested for uncommitted bytes: the first lets them reach the disk, the second does not.
+/// Ids of the maps tested for uncommitted bytes: the first lets them reach the disk, the second does not.
 const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
 /// Planned seconds of filling, opening and checking a store, for each thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;

@@ -278,7 +278,7 @@ fn side_of(kind: Kind, ratio: f64, metric: Metric) -> Side {
     }
 }
 
-/// Notes a comparison that was refused for unequal conditions; `None` where there was no figure.
+/// Notes a comparison refused for unequal conditions; `None` where there was no figure.
 fn refused(rule: &'static str, a: &Group<'_>, b: &Group<'_>, what: &str, refusal: &Refusal) -> Option<Reason> {
     let text = format!("{what}, {}: {}", target_title(&a.spec.target.label), refusal.reason()?);
     let trials = vec![a.key.clone(), b.key.clone()];

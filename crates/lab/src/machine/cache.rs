@@ -16,7 +16,7 @@ use crate::error::Result;
 pub struct PreparedCache {
     /// The way in which the cache was emptied or filled, in words for the record.
     pub method: String,
-    /// Bytes of the files that are in the page cache afterwards; `None` where the kernel gives no count.
+    /// Bytes of the files in the page cache afterwards; `None` where the kernel gives no count.
     pub resident_bytes: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ pub fn make_cold(paths: &[&Path], means: Means) -> Result<PreparedCache> {
 }
 
 /// Reads the files through the page cache, from the start, until all is read or `limit_bytes` are. To be called by the
-/// process that is under the memory limit: a page is charged to its first reader. The files stay open with the result:
+/// process under the memory limit: a page is charged to its first reader. The files stay open with the result:
 /// the kernel drops the page cache of a block device when its last descriptor is closed.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ pub const EXTENSION: &str = "data";
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Threads that write or read a file in chunks: two keep the device busy while the third computes the next bytes.
 const WORKERS: usize = 3;
-/// Number of blocks that are verified before an existing file is used again.
+/// Number of blocks verified before an existing file is used again.
 const SAMPLES: u64 = 64;
 
 /// Callback for the progress of a file that is being made: gets the bytes written so far and the bytes to write.
@@ -271,7 +271,7 @@ fn usable_of(free_bytes: u64, disk_bytes: u64) -> u64 {
 }
 
 /// Creates a file in `folder` without a name (`O_TMPFILE`). On a file system without such files it is created under a
-/// name that is removed at once.
+/// name removed at once.
 ///
 /// # Errors
 /// The system's error when no file can be created.
@@ -355,7 +355,7 @@ pub(super) fn write_content(
     };
     let stopped = || format!("stopped while writing {}", shown(&path));
     in_chunks(from_bytes..wanted.data_bytes, fill, progress, cancel, stopped)?;
-    // Data before the `complete` flag: a power cut in between leaves a file that is made again.
+    // Data before the `complete` flag: a power cut in between leaves a file made again.
     file.sync_all().map_err(|error| fail("sync", path, &error))?;
     write_header(file, path, wanted, true)?;
     // Where the writes were buffered, they would leave a warm cache behind.
@@ -366,7 +366,7 @@ pub(super) fn write_content(
 /// Reads a file once, front to back, past the page cache where the file system allows, and discards the data.
 ///
 /// Below the kernel there are caches that the lab cannot empty: a host's page cache, an array's, a drive's. They may
-/// serve data that was read before, so before two files are compared both must have been read once.
+/// serve data read before, so before two files are compared both must have been read once.
 ///
 /// # Errors
 /// `Interrupted`, or the system's error.

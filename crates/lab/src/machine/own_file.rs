@@ -63,7 +63,7 @@ pub(crate) fn sizes_for_trace(
 /// file's is, and so is a part of a block at its end.
 ///
 /// # Errors
-/// `Usage` for a file that is too small, and for something other than an ordinary file; the system's error where it cannot be
+/// `Usage` for a file too small, and for something other than an ordinary file; the system's error where it cannot be
 /// opened for reading.
 pub(crate) fn target(path: &Path) -> Result<Target> {
     let usage = |why: String| LabError::new(LabErrorKind::Usage, format!("--file {}: {why}", shown(path)));

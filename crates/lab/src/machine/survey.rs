@@ -43,12 +43,12 @@ impl std::fmt::Display for Bias {
     }
 }
 
-/// Describes the machine, seen from the folder (or device) that is to be measured.
+/// Describes the machine, seen from the folder (or device) to be measured.
 pub fn describe(path: &Path) -> MachineInfo {
     survey(path).machine
 }
 
-/// Describes the machine and its biases, seen from the folder (or device) that is to be measured. Never fails: a value
+/// Describes the machine and its biases, seen from the folder (or device) to be measured. Never fails: a value
 /// that the kernel does not provide stays empty.
 pub fn survey(path: &Path) -> Survey {
     let seen = Observations::look(path);

@@ -30,7 +30,7 @@ pub enum Memory {
 /// Bytes of one request. Read under POSIX_FADV_RANDOM, the kernel reads it in requests as large as the device takes, into
 /// pages of 4 KiB.
 const REQUEST_BYTES: usize = 1 << 20;
-/// Bytes that are read for each byte of the limit: something must already have been evicted when the trial begins.
+/// Bytes read for each byte of the limit: something must already have been evicted when the trial begins.
 const SHARE: f64 = 1.05;
 
 /// Reads as much of the data as fits into the memory limit of a trial, from the end of each file backwards; with `maps`

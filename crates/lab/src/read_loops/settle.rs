@@ -97,7 +97,7 @@ fn turnover(pattern: Pattern, blocks: u64, fits: u64) -> u64 {
 /// The reads that are still to be made, shared by the threads.
 struct Plan {
     scatter: Scatter,
-    /// Number of blocks that are read once, in scattered order.
+    /// Number of blocks read once, in scattered order.
     sweep: u64,
     /// Number of all reads.
     total: u64,

@@ -23,7 +23,7 @@ use crate::paths::shown;
 
 /// Most bytes of a record's line. The writer keeps to it, and the reader holds no more than one such line of any file.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// Most characters that are kept of an unknown type's name.
+/// Most characters kept of an unknown type's name.
 const TYPE_CHARS_MAX: usize = 64;
 
 /// Reasons why a record file cannot be read. Every message names the file and the next step.

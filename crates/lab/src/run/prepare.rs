@@ -31,7 +31,7 @@ const MAKING_BYTES_PER_S: f64 = 1e9;
 
 /// Planned speed of reading data files through once, in bytes a second.
 const READING_BYTES_PER_S: f64 = 2e9;
-/// Largest total of the files that are read through once before the first trial, in bytes. Beyond it no host has memory
+/// Largest total of the files read through once before the first trial, in bytes. Beyond it no host has memory
 /// for them either.
 const READ_THROUGH_BYTES_MAX: u64 = 64 << 30;
 
@@ -109,7 +109,7 @@ impl RunResources {
     /// yet.
     ///
     /// # Errors
-    /// Any reason why the run is impossible: a folder that cannot be used, a device that is in use, no way to limit
+    /// Any reason why the run is impossible: a folder that cannot be used, a device in use, no way to limit
     /// memory, a required resource that is missing.
     pub(super) fn look(config: &Config, keep_data: bool) -> Result<Self> {
         let mut notes = machine::remove_leftovers();
@@ -446,7 +446,7 @@ impl RunResources {
         Ok(())
     }
 
-    /// Bytes of all files that are compared with each other.
+    /// Bytes of all files compared with each other.
     fn compared_bytes(&self) -> u64 {
         self.wanted.iter().filter(|making| !matches!(making, Making::Stores { .. })).map(Making::bytes).sum()
     }
@@ -458,7 +458,7 @@ impl RunResources {
     pub(super) fn close(self) -> Result<()> {
         let Self { ram_devices, stores, pool, dirs, .. } = self;
         drop(ram_devices);
-        // A trial that was killed while it served a file system could not unmount it, and the mount lies in one of the
+        // A trial killed while it served a file system could not unmount it, and the mount lies in one of the
         // folders.
         let _ = machine::faulty::remove_leftovers();
         drop(pool);

@@ -1,4 +1,4 @@
-//! The trials of a run in their order, their planned times, and the plan that is shown before anything starts.
+//! The trials of a run in their order, their planned times, and the plan shown before anything starts.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Plan {
     /// Every trial, in the order in which it will be measured.
     #[serde(rename = "cells")]
     pub trials: Vec<TrialSpec>,
-    /// The measurements that are left out, and why.
+    /// The measurements left out, and why.
     pub left_out: Vec<Skip>,
     /// The plan in words: the heading and the text of each line.
     #[serde(skip)]
@@ -65,7 +65,7 @@ pub(super) fn head_of(what: &str) -> String {
     format!("{what:<11}")
 }
 
-/// All trials of a run, in order, and the measurements that are left out.
+/// All trials of a run, in order, and the measurements left out.
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) trials: Vec<TrialSpec>,

@@ -23,7 +23,7 @@ pub(crate) fn text_width(text: &str) -> f64 {
         .sum()
 }
 
-/// Breaks a text between words into lines of at most `width_px`; a word that is longer is broken anywhere.
+/// Breaks a text between words into lines of at most `width_px`; a word longer is broken anywhere.
 pub(crate) fn wrap(text: &str, width_px: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -4,7 +4,7 @@ const ROOM: Room =
     Room { cache_bytes: 16 << 20, write_bytes: 4 << 20, data_bytes: 8 << 20, threads: 4, value_bytes: 300 };
 const DATA: Data = Data { count: 3000, value_bytes: 300, seed: 5 };
 
-/// Runs `test` for every store that was compiled in, with a new folder for each.
+/// Runs `test` for every store compiled in, with a new folder for each.
 fn each(test: impl Fn(&Kind, &Path)) {
     let folder = tempfile::tempdir().unwrap();
     for kind in &KINDS {

@@ -1,6 +1,6 @@
 //! Records the accesses of a command by strace, and reads the lines that strace prints: reads, writes and syncs by system calls, with
 //! their positions and the times at which they began. Accesses through a map and by an io_uring make no such calls, and are not
-//! seen; an `msync` is, as the sync of the file that is mapped there.
+//! seen; an `msync` is, as the sync of the file mapped there.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -154,7 +154,7 @@ impl Reader {
         }
     }
 
-    /// The file that is mapped at the first argument of an `msync`.
+    /// The file mapped at the first argument of an `msync`.
     fn mapped_at(&self, arguments: &str) -> Option<String> {
         let at = address(arguments.split(", ").next()?)?;
         let (_, (end, path)) = self.maps.range(..=at).next_back()?;

@@ -41,7 +41,7 @@ use crate::proxy::Links;
 const NODE: &str = "NOFAULT_CHILD_NODE";
 /// The first members.
 const NODES: [u64; 3] = [1, 2, 3];
-/// A node that is added later.
+/// A node added later.
 const SPARE: u64 = 4;
 const ALL: [u64; 4] = [1, 2, 3, SPARE];
 const LISTS: u32 = 3;
@@ -60,7 +60,7 @@ fn child_that_is_a_node() {
     }
 }
 
-/// A process that is killed when the test ends, in any way.
+/// A process killed when the test ends, in any way.
 struct Process(Child);
 
 impl Drop for Process {
@@ -70,7 +70,7 @@ impl Drop for Process {
     }
 }
 
-/// Addresses that were free a moment ago, below the ports that the system gives to connections.
+/// Addresses free a moment ago, below the ports that the system gives to connections.
 fn free_addresses(rng: &mut Rng, count: usize) -> Vec<SocketAddr> {
     let mut addresses = std::collections::BTreeSet::new();
     while addresses.len() < count {

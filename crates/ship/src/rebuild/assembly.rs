@@ -23,7 +23,7 @@ struct UnnamedObjects {
     parts: BTreeMap<(u64, String), BTreeMap<u64, (Part, NamedObject)>>,
 }
 
-/// Epochs that are put together.
+/// Epochs put together.
 #[derive(Debug)]
 pub(super) struct Assembly {
     epochs: Vec<Epoch>,

@@ -20,7 +20,7 @@ pub(crate) async fn names(store: &dyn ObjectStore, kind: &str) -> Vec<String> {
     names
 }
 
-/// Ships some commits, a piece each. Returns the newest commit that is in the store.
+/// Ships some commits, a piece each. Returns the newest commit in the store.
 pub(crate) async fn ship_some(
     source: &mut Source,
     store: &Arc<InMemory>,

@@ -270,7 +270,7 @@ fn a_removed_file_lives_and_takes_space_until_its_last_handle_is_gone() {
 
 // ---- the cut itself ----
 
-/// Creates two files, writes, syncs, renames; counts the blocks that were acknowledged as durable.
+/// Creates two files, writes, syncs, renames; counts the blocks acknowledged as durable.
 fn history(world: &SimWorld, durable_blocks: &mut usize, renamed: &mut bool) -> Result<()> {
     let directory = world.directory();
     let mut queue = directory.create("new")?.queue(&QueueOptions::default())?;

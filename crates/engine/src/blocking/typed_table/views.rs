@@ -41,7 +41,7 @@ impl<K: Key, V: Value> TypedRange<K, V> {
         self.with(Range::rev)
     }
 
-    /// Limits the number of leaves that are requested ahead. See [`Range::read_ahead_max`].
+    /// Limits the number of leaves requested ahead. See [`Range::read_ahead_max`].
     #[must_use]
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         self.with(|range| range.read_ahead_max(leaves))
@@ -64,7 +64,7 @@ impl<K: Key, V: Value> TypedRange<K, V> {
         self.range.expiry()
     }
 
-    /// Returns the next entries that are at hand, `entries_max` at the most; none at the end. See
+    /// Returns the next entries at hand, `entries_max` at the most; none at the end. See
     /// [`Range::next_batch`].
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl<K: Key, V: Value> TypedTransactionRange<K, V> {
         Self { range: self.range.rev(), ..self }
     }
 
-    /// Limits the number of leaves that are requested ahead. See [`Range::read_ahead_max`].
+    /// Limits the number of leaves requested ahead. See [`Range::read_ahead_max`].
     #[must_use]
     pub fn read_ahead_max(self, leaves: usize) -> Self {
         Self { range: self.range.read_ahead_max(leaves), ..self }

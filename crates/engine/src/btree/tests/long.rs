@@ -1,4 +1,4 @@
-//! Values that are too long for a leaf.
+//! Values too long for a leaf.
 
 use super::*;
 use crate::btree::overflow::{LongRef, Reader, Writer, data_bytes};

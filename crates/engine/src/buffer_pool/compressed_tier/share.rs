@@ -1,7 +1,7 @@
 //! Decides whether blocks have a share of the frames, by what they save.
 //!
 //! The tier is *off*, and blocks have no frames, or *on*, and they may have nearly all but an eighth. There is nothing useful in
-//! between: a small tier holds little but the blocks of pages that are in memory as well, so as it grows, a pool first reads
+//! between: a small tier holds little but the blocks of pages in memory as well, so as it grows, a pool first reads
 //! more than without it. For the same reason no comparison of one frame more here and one fewer there finds the larger
 //! share. The judgement is of the whole instead, over windows of as many misses as there are frames. Ghosts are the pages
 //! or blocks of lately, as many as the tier would have frames:
@@ -74,7 +74,7 @@ struct Judge {
     /// What the tier has saved in this window, or would have, and what it has cost, in nanoseconds.
     saved_ns: u64,
     cost_ns: u64,
-    /// Windows that are left in which nothing is decided.
+    /// Windows left in which nothing is decided.
     waiting: u32,
     rest: u32,
 }
@@ -153,7 +153,7 @@ impl TierShare {
         });
     }
 
-    /// Notes that an operation needed a page that was restored from this block in memory.
+    /// Notes that an operation needed a page restored from this block in memory.
     pub(super) fn note_restored(&self, page: PageId, block: BlockId, need: Need) {
         self.judge(block, |judge, is_on| match is_on {
             true if judge.ghosts.contains(page.0) => (0, self.costs.restored_ns()),

@@ -38,10 +38,10 @@ pub(in crate::buffer_pool) enum ReadEnd {
     NotInstalled {
         /// The frames of the read, unless the read failed and returned no frame.
         unused: Vec<OwnedFrame>,
-        /// The error that was given to the waiters, if any.
+        /// The error given to the waiters, if any.
         error: Option<Error>,
     },
-    /// A leaf of the table was read: the memory of the read, the error that was given to the waiters, if any, and the
+    /// A leaf of the table was read: the memory of the read, the error given to the waiters, if any, and the
     /// reads of pages that begin now that their places are known.
     Leaf { unused: Option<OwnedFrame>, error: Option<Error>, next: Vec<ReadId> },
 }

@@ -1,6 +1,6 @@
 //! Completed reads: what the device has given back, before the pages are checked and installed.
 //!
-//! A run that was read through scratch memory is cut into pieces, so that threads can install its pages side by side: one run
+//! A run read through scratch memory is cut into pieces, so that threads can install its pages side by side: one run
 //! can hold hundreds of compressed pages. Its pages are restored directly from there; the scratch memory is free again with the
 //! last of them.
 
@@ -91,7 +91,7 @@ pub(super) enum RunMemory {
 }
 
 impl CompletedRun {
-    /// Returns the pieces of a run that was read through scratch memory: `bytes`, unless the read failed, and the unused
+    /// Returns the pieces of a run read through scratch memory: `bytes`, unless the read failed, and the unused
     /// rest of the buffer.
     pub(super) fn pieces_of(
         reads: Vec<Read>,

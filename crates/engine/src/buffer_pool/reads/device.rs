@@ -27,7 +27,7 @@ impl DevicePlaces {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts an operation that was sent to the device.
+    /// Counts an operation sent to the device.
     pub(super) fn note_sent(&self) {
         self.under_way.fetch_add(1, Ordering::Relaxed);
     }

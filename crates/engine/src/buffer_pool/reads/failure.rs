@@ -44,7 +44,7 @@ impl Failure {
     /// no lock.
     pub(crate) fn end(&self, error: &Error) {
         let error = self.error.get_or_init(|| error.clone());
-        // A waiter that is added to a read later finds the error when its ticket is polled: it takes the lock of a shard
+        // A waiter added to a read later finds the error when its ticket is polled: it takes the lock of a shard
         // after this call did.
         wake_all(self.versions.pages().fail_waiters(error));
         self.versions.frame_waits().fail_all(error);

@@ -46,7 +46,7 @@ pub(super) struct ReadQueue {
     line: VecDeque<Read>,
     /// Runs of scans that wait for a place at the device.
     scan_line: VecDeque<ScanRead>,
-    /// The operations that were submitted to the queue, by token.
+    /// The operations submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
     scratch: Arc<Scratch>,
@@ -56,7 +56,7 @@ pub(super) struct ReadQueue {
     /// sent.
     run_blocks: u64,
     run_blocks_max: u64,
-    /// The blocks among these that are read for scans alone.
+    /// The blocks among these read for scans alone.
     scan_blocks: u64,
     /// The error with which the queue refused the last read pushed, if it refused it.
     refused: Option<IoError>,
@@ -129,11 +129,11 @@ enum ReadOperation {
 
 /// All reads that a queue gives up, because it accepts none any more.
 pub(super) struct GivenUp {
-    /// Reads that were in line.
+    /// Reads in line.
     pub(super) in_line: Vec<Read>,
     /// Reads at the device, which keep their memory until the queue returns it.
     pub(super) sent: Vec<ReadId>,
-    /// Runs of scans that were in line.
+    /// Runs of scans in line.
     pub(super) scans_in_line: VecDeque<ScanRead>,
     /// Runs of scans at the device.
     pub(super) scans_sent: Vec<Arc<ScanRun>>,
@@ -183,7 +183,7 @@ impl ReadQueue {
         self.run_blocks
     }
 
-    /// Returns the number of these blocks that are read for scans alone.
+    /// Returns the number of these blocks read for scans alone.
     #[cfg(test)]
     pub(super) fn scan_blocks(&self) -> u64 {
         self.scan_blocks
@@ -448,7 +448,7 @@ impl ReadQueue {
         (count, reaped)
     }
 
-    /// Notes operations that were taken from the queue. Returns the time from one to the next, now and then.
+    /// Notes operations taken from the queue. Returns the time from one to the next, now and then.
     pub(super) fn note_pace(&mut self, taken: usize) -> Option<Duration> {
         self.pace.note(taken, self.queue.in_flight())
     }

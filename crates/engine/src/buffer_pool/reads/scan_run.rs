@@ -1,6 +1,6 @@
 //! Private runs: adjacent pages that are read for a single scan, checked, and not installed in the page table.
 //!
-//! A scan of a table that is larger than the pool cannot leave its pages there for the next scan, so finding
+//! A scan of a table larger than the pool cannot leave its pages there for the next scan, so finding
 //! frames for them, evicting pages and copying bytes is wasted time. Such a scan keeps the runs as they were read, until it has
 //! returned their entries.
 //!
@@ -33,7 +33,7 @@ fn lie_together((_, before): &(PageId, Location), (_, next): &(PageId, Location)
     gap <= GAP_BLOCKS + 1 && (gap > 0 || next.is_compressed)
 }
 
-/// Adjacent blocks that are read for a scan: shared by the scan and the read queue.
+/// Adjacent blocks read for a scan: shared by the scan and the read queue.
 pub(crate) struct ScanRun {
     /// The pages, by block.
     pages: Vec<(PageId, Location)>,

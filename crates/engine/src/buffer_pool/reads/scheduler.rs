@@ -1,4 +1,4 @@
-//! The read scheduler: holds the reads that are on their way to the device, and gives the read queue to one thread at a time.
+//! The read scheduler: holds the reads on their way to the device, and gives the read queue to one thread at a time.
 //!
 //! The other threads leave their reads staged and go on, so an executor's thread never waits for the queue.
 //!

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub(super) const GAP_BLOCKS: u64 = 4;
 /// Most bytes of one run. Longer operations are not faster.
 const RUN_BYTES_MAX: usize = 256 << 10;
-/// Most runs that are in flight through scratch memory.
+/// Most runs in flight through scratch memory.
 const RUNS_MAX: usize = 32;
 /// Part of the frames' memory, as a divisor, that scratch memory takes, but for one run at least.
 const SHARE: usize = 32;
@@ -82,7 +82,7 @@ impl Scratch {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the two parts of a buffer that was taken for a run.
+    /// Returns the two parts of a buffer taken for a run.
     pub(super) fn give_back(&self, buffer: Option<IoBuf>, tail: Option<IoBuf>) {
         let whole = match (buffer, tail) {
             (Some(buffer), Some(tail)) => buffer.join(tail).ok(),

@@ -9,7 +9,7 @@ use super::scan_run::ScanRead;
 use super::state::{Read, ReadState};
 use crate::format::PageId;
 
-/// Number of staged reads of tasks that are submitted together without waiting for more. Twice as many would save no
+/// Number of staged reads of tasks submitted together without waiting for more. Twice as many would save no
 /// CPU time.
 const BATCH: usize = 8;
 /// Number of staged reads, the latest ones, among which a blocking waiter searches for its own.
@@ -75,7 +75,7 @@ impl StagedReads {
             self.lined_up.fetch_add(1, Ordering::Relaxed);
         }
         drop(reads);
-        // After the count: a run that was staged before the count is lined up here.
+        // After the count: a run staged before the count is lined up here.
         queue.line_up_for_scans(&mut self.scans());
     }
 

@@ -84,7 +84,7 @@ impl Standstill {
     }
 
     /// Returns the number of events that bring a wait for frames nearer to its end: reads that ended, pages that were
-    /// evicted or written, blocks that were evicted, and frames that were granted to writers.
+    /// evicted or written, blocks that were evicted, and frames granted to writers.
     fn moves(&self) -> u64 {
         let (evicted, written) = (&self.versions.counters().evicted, &self.versions.counters().written);
         let reads = self.scheduler.finished() as u64;

@@ -68,7 +68,7 @@ pub(crate) struct Read {
     /// Set when a multi-page read with this page failed: the page must be read by itself.
     pub(super) alone: bool,
     /// How an operation needs the page. If a scan only requests it early, its block is neither kept nor counted as used: the
-    /// pages of a scan come with all others of their blocks, which would drive out blocks that are read again.
+    /// pages of a scan come with all others of their blocks, which would drive out blocks read again.
     pub(super) need: Need,
     /// Set when the block is to stay in memory, in the compressed tier.
     pub(super) keeps_block: bool,
@@ -107,7 +107,7 @@ impl Read {
         self.state = next;
     }
 
-    /// Changes the state as [`Read::advance`] does, for a read that is passed by value.
+    /// Changes the state as [`Read::advance`] does, for a read passed by value.
     pub(super) fn into_state(mut self, next: ReadState) -> Self {
         self.advance(next);
         self

@@ -7,7 +7,7 @@ use crate::budget::Budget;
 use crate::buffer_pool::versions::Versions;
 use crate::format::{BlockId, Location, PageId};
 
-/// Number of holds of blocks that are ended during one hold of the lock, and the steps of a `Budget` for each.
+/// Number of holds of blocks ended during one hold of the lock, and the steps of a `Budget` for each.
 const UNHELD_AT_ONCE: usize = 128;
 const STEPS_A_HOLD: usize = 4;
 

@@ -2,7 +2,7 @@
 //! last of them, so while pages change at random, ever more blocks hold a few pages each.
 //!
 //! The pages are listed in lots, each in the order of their blocks, so that neighbours stay neighbours; a lot is moved a
-//! megabyte at a time. Pages are moved only where that saves blocks, and only to blocks that are free: the file does
+//! megabyte at a time. Pages are moved only where that saves blocks, and only to blocks free: the file does
 //! not grow for it.
 //!
 //! On a full disk all compressed pages are packed as tightly as possible ([`LooseMove::tight`]), blocks with the fewest

@@ -1,4 +1,4 @@
-//! Pages that were read to be moved, packed into blocks again.
+//! Pages read to be moved, packed into blocks again.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::format::{BlockId, PageId};
 
-/// A page that was read to be moved.
+/// A page read to be moved.
 pub(super) struct MovingPage {
     /// Its index in the list of pages to be moved.
     pub(super) index: usize,
@@ -27,7 +27,7 @@ impl MovingPage {
     }
 }
 
-/// Pages that were read to be moved, packed into blocks again: what is to be written next.
+/// Pages read to be moved, packed into blocks again: what is to be written next.
 pub(super) struct RepackedPages {
     pub(super) contents: VecDeque<BlockContent<MovingPage>>,
 }

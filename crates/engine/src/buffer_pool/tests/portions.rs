@@ -1,4 +1,4 @@
-//! Large commits, which publish several times under one number, and ids that are used again.
+//! Large commits, which publish several times under one number, and ids used again.
 
 use super::*;
 

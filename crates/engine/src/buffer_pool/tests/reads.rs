@@ -44,7 +44,7 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that records the most reads that were in progress at a time. Its operations end only when a thread waits for
+/// A disk that records the most reads in progress at a time. Its operations end only when a thread waits for
 /// them.
 #[derive(Debug)]
 struct WatchedDisk {

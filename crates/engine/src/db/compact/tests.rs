@@ -42,7 +42,7 @@ struct ScatteredTable {
 }
 
 impl ScatteredTable {
-    /// Creates a database that was loaded in key order, with values of this length.
+    /// Creates a database loaded in key order, with values of this length.
     fn loaded(value_bytes: usize) -> Self {
         let world = SimWorld::new(7, SimOptions::calm());
         let directory: Arc<dyn Directory> = world.directory();

@@ -83,7 +83,7 @@ fn rows(rng: &mut Rng, count: u32, keys: u32) -> Rows {
     (0..count).map(row).collect()
 }
 
-/// Rows of a run that is too long for an ordinary commit.
+/// Rows of a run too long for an ordinary commit.
 fn long_run() -> Rows {
     (0..600u32).map(|row| ((row * 3).to_be_bytes().to_vec(), vec![row as u8; 50])).collect()
 }

@@ -87,7 +87,7 @@ impl FileLock for SharedLock {
     }
 }
 
-/// A disk that is read under a registration.
+/// A disk read under a registration.
 #[derive(Debug)]
 struct WatchedDisk {
     disk: Arc<dyn Disk>,

@@ -2,7 +2,7 @@
 
 use crate::format::PageId;
 
-/// The part of the distance that is requested together (one eighth), if that is more than a large read.
+/// The part of the distance requested together (one eighth), if that is more than a large read.
 const ASKED_AT_ONCE_SHARE: usize = 8;
 
 /// How far ahead of a scan pages were requested.
@@ -30,14 +30,14 @@ impl ReadAhead {
         Self { leaf: None, values_of: None, pages_a_leaf: 1, idle_leaves: 0, read_pages, queued: 0, shared: 0 }
     }
 
-    /// Notes reads that were queued for the store. Returns how many there were in all.
+    /// Notes reads queued for the store. Returns how many there were in all.
     pub(super) fn note_shared(&mut self, count: usize) -> usize {
         self.queued += count;
         self.shared += count;
         self.shared
     }
 
-    /// Notes reads that were queued for the scan alone.
+    /// Notes reads queued for the scan alone.
     pub(super) fn note_own(&mut self, count: usize) {
         self.queued += count;
     }

@@ -94,7 +94,7 @@ fn a_short_scan_reads_few_long_values_that_it_does_not_return() {
     assert!(misses() - before < 8, "{} pages for the only value", misses() - before);
 }
 
-/// The value of a key in a table that is larger than the pool: in the leaf, in a shared page, or in exclusive pages.
+/// The value of a key in a table larger than the pool: in the leaf, in a shared page, or in exclusive pages.
 fn value_of_size(key: u32, version: u8) -> Vec<u8> {
     let lens = [20, 300, 40, 700, 100, 30, 3_000, 600];
     vec![version.wrapping_add(key as u8); lens[key as usize % lens.len()]]

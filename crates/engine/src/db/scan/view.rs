@@ -1,4 +1,4 @@
-//! The pages that a scan sees: the pages that were read for it alone, and otherwise the pages of the store's view.
+//! The pages that a scan sees: the pages read for it alone, and otherwise the pages of the store's view.
 
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
@@ -74,7 +74,7 @@ impl<'a, S: Store + 'a> Pages for ScanView<'a, S> {
         self.shared.has_expired(expiry)
     }
 
-    /// Pages that were read for the scan alone are to be used, so it passes none while it reads far ahead.
+    /// Pages read for the scan alone are to be used, so it passes none while it reads far ahead.
     #[inline]
     fn has_only_expired(&self, leaf: PageId) -> bool {
         self.own.is_none() && self.shared.has_only_expired(leaf)

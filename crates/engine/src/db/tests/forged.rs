@@ -94,7 +94,7 @@ fn a_commit_that_would_free_pages_of_others_is_refused() {
                 let error = commit(&core, Mode::Blocking, vec![op], Durability::Sync).unwrap_err();
                 assert_eq!((error.kind(), error.page()), (ErrorKind::Corrupt, Some(value.root)), "{what}: {error}");
             }
-            // A large commit that is applied at once.
+            // A large commit applied at once.
             let put = |number| Op::Put { tree, key: key_of(number), value: vec![7; 20], expiry: Moment::NEVER };
             let ops = std::iter::once(Op::Delete { tree, key: b"k".to_vec() }).chain((0..100).map(put)).collect();
             let error = commit(&core, Mode::Blocking, ops, Durability::Sync).unwrap_err();

@@ -1,4 +1,4 @@
-//! Snapshots that are invalidated during a read: the error goes to the caller only when the snapshot is the caller's
+//! Snapshots invalidated during a read: the error goes to the caller only when the snapshot is the caller's
 //! own.
 
 use super::*;

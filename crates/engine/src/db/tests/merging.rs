@@ -76,7 +76,7 @@ fn pages_of_values_of_which_little_is_left_are_merged_and_readers_see_no_differe
     }
 }
 
-/// A value that is replaced by one of the same length stays in its page.
+/// A value replaced by one of the same length stays in its page.
 #[test]
 fn merged_values_are_replaced_in_their_pages() {
     let (core, tree, _) = loaded(easy(), 200, |_| 100);

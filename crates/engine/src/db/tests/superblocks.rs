@@ -37,7 +37,7 @@ fn count(db: &Db, table: &str) -> Result<u32> {
     Ok(found)
 }
 
-/// Creates a database with a table that was filled by a bulk load, of which the log has no record. Returns its state
+/// Creates a database with a table filled by a bulk load, of which the log has no record. Returns its state
 /// after the last checkpoint, and the bytes of the data file before the load.
 fn loaded(during_load: Option<Fault>) -> (SimWorld, Vec<u8>) {
     let world = SimWorld::new(6, SimOptions::calm());

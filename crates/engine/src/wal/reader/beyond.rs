@@ -1,6 +1,6 @@
 //! Looks behind the end of a log for a later group that says that the group missing there was durable.
 //!
-//! A log fills segment after segment, each from its beginning. So groups that were written later than the missing one
+//! A log fills segment after segment, each from its beginning. So groups written later than the missing one
 //! lie behind it in its segment, or in a slot in which the first group names a later segment; a slot with an older
 //! segment needs no look, unless the missing group should have begun a segment, or come right after the group that does,
 //! which a device may have written to the wrong slot. Each place is read for as long as there

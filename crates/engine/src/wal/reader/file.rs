@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
 use crate::reread::RepeatedReads;
 
-/// Number of slots with first blocks that are read together.
+/// Number of slots with first blocks read together.
 const BLOCKS_AT_ONCE: usize = 64;
 /// Number of bytes of the first of several consecutive reads; each further read is twice as long, up to the window.
 const FIRST_READ_BYTES: usize = 64 << 10;
@@ -36,7 +36,7 @@ pub(super) struct LogFile {
     reread: RepeatedReads,
     /// True while the log is read once more because groups were missing: reads then take no more than is needed.
     again: bool,
-    /// The range of bytes of the window that is to be written again.
+    /// The range of bytes of the window to be written again.
     rewrite: Option<Range<usize>>,
     rewritten: bool,
 }

@@ -84,7 +84,7 @@ fn a_segment_with_an_old_first_block_does_not_end_the_log() {
         next(&log);
     }
     let older = world.snapshot_file("log").unwrap();
-    // Makes a checkpoint, and then begins a segment in a slot that was used before.
+    // Makes a checkpoint, and then begins a segment in a slot used before.
     let after = next(&log);
     let anchor = log.anchor_after(CommitSeq(after));
     log.recycle(anchor);
@@ -130,7 +130,7 @@ fn an_idle_log_gets_one_closing_group_and_no_further_writes() {
     assert_eq!(flip_bits_everywhere(&world, OPTIONS, anchor, &whole), (3 + 1 + 2) * 8);
     drop(writer);
     assert_eq!(log.stats().closing_groups_written, 3, "no further closing group is needed");
-    // A WAL writer that is dropped at once also writes a closing group.
+    // A WAL writer dropped at once also writes a closing group.
     let writer = log.start_writer().unwrap();
     let position = append(&log, 4, b"the last").unwrap();
     log.durable(position).wait().unwrap();

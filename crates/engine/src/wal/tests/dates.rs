@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Moment;
 
-/// Regression: the clock was read before the group was taken, so a commit that was appended in between had a time before its
+/// Regression: the clock was read before the group was taken, so a commit appended in between had a time before its
 /// beginning.
 #[test]
 fn no_commit_is_appended_between_the_reading_of_the_clock_and_the_group_that_it_dates() {

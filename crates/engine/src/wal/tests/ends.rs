@@ -11,7 +11,7 @@ use crate::format::{GROUP_HEADER_BYTES, GroupHeader, SUMMED_BYTES, encode_group}
 
 const SECTOR: usize = 512;
 
-/// A disk that returns one sector of one read wrong, once: the `at`-th of all sectors that are read from it.
+/// A disk that returns one sector of one read wrong, once: the `at`-th of all sectors read from it.
 #[derive(Debug)]
 struct OneBadSector {
     disk: Arc<dyn Disk>,
@@ -80,7 +80,7 @@ impl Queue for BadQueue {
     }
 }
 
-/// Regression: one sector that was read as zeroes once made the last commit disappear finally, or the whole log be
+/// Regression: one sector read as zeroes once made the last commit disappear finally, or the whole log be
 /// refused.
 #[test]
 fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {

@@ -1,4 +1,4 @@
-//! Logs that were interrupted in the middle of a step, and their next opening.
+//! Logs interrupted in the middle of a step, and their next opening.
 
 use super::*;
 use crate::format::{FRAGMENT_HEADER_BYTES, GROUP_HEADER_BYTES, GroupHeader, decode_group, payload_of, take_fragment};
@@ -87,7 +87,7 @@ fn append_a_group(log: &Log) -> Result<LogPosition> {
     append_whole(log, 2, left as usize - GROUP_HEADER_BYTES - FRAGMENT_HEADER_BYTES)
 }
 
-/// Makes commits 2 and 3, in two groups that are in flight together.
+/// Makes commits 2 and 3, in two groups in flight together.
 fn two_groups(log: &Log) -> Result<()> {
     append_a_group(log)?;
     let position = append_whole(log, 3, 20_000)?;

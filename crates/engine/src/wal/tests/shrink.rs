@@ -1,4 +1,4 @@
-//! The file of the log becomes shorter after a record that was larger than the log.
+//! The file of the log becomes shorter after a record larger than the log.
 
 use nofault_sim::{Caching, Call, Effect, Fault};
 

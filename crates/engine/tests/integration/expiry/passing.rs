@@ -67,7 +67,7 @@ fn ranges_pass_leaves_of_expired_entries_without_a_look_at_them() {
             is(&format!("{range:?}, reverse {reverse}"), found == expected, pages);
         }
     }
-    // A view from before shows all; an entry that is put into a passed leaf is there at once.
+    // A view from before shows all; an entry put into a passed leaf is there at once.
     assert_eq!(before.len(&table).unwrap(), ENTRIES);
     table.put(key(5), "lasts").unwrap();
     table.put_with_expiry(key(ENTRIES - 9), "later", time(3000)).unwrap();

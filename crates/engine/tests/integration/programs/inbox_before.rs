@@ -19,7 +19,7 @@ use nofault::{Db, Durability, Error, ErrorKind, Table, Transaction};
 const PAGE_MAX: u64 = 100;
 /// The time in front of a message that does not expire.
 const NEVER: u64 = u64::MAX;
-/// Most messages that are removed in one transaction.
+/// Most messages removed in one transaction.
 const SWEPT_AT_ONCE: usize = 32;
 /// Time between two looks for messages that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 //! Checks that a database showed only states that it may show, given the commits that its threads attempted and their times.
 //!
 //! A view is the content at some moment: a snapshot of a running database, or the content after a power cut. The commits
-//! have one order, in which a commit that was acknowledged before another was begun comes first, and every view shows a
+//! have one order, in which a commit acknowledged before another was begun comes first, and every view shows a
 //! first part of it. So from each view follows a position in every thread's list of commits, and:
 //! 1. a view shows no commit that was begun after the view, or that was refused;
 //! 2. it shows every commit that was acknowledged before the view was taken (a snapshot), or had become durable (a power cut);
-//! 3. with a commit it shows every commit that was acknowledged before that one was begun;
+//! 3. with a commit it shows every commit acknowledged before that one was begun;
 //! 4. the keys that only one thread writes are exactly as its commits up to the position left them, a commit whole or missing;
 //! 5. the keys that several threads write follow from the commits shown: a list has each of them once, in an order that agrees
 //!    with time and with the other lists; a key has the value of a commit to it that no other such commit certainly came after;
@@ -39,7 +39,7 @@ pub(crate) struct Checker<'a> {
     thread_of: BTreeMap<u32, (usize, usize)>,
     seen: Vec<Vec<usize>>,
     /// For each snapshot, the tick at which it had been taken, and for each thread the position up to which it showed
-    /// commits that were to be durable.
+    /// commits to be durable.
     shown_durable: Vec<(Tick, Vec<usize>)>,
     longest: BTreeMap<Vec<u8>, Vec<u8>>,
 }

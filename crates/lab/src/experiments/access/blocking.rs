@@ -26,7 +26,7 @@ pub(super) enum Way {
 pub(super) enum Source {
     /// A map whose pages are touched.
     Map(Maps),
-    /// Files that are read by calls into a buffer.
+    /// Files read by calls into a buffer.
     Calls(Files, IoBuf),
 }
 

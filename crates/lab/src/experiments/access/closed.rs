@@ -196,7 +196,7 @@ pub(super) fn sync_clean(worker: &mut Worker<'_>, layout: &Layout, how: Overwrit
     Ok(())
 }
 
-/// The overwritten positions that are to be read back: the first and the latest.
+/// The overwritten positions to be read back: the first and the latest.
 struct History {
     noted: Vec<u64>,
     count: usize,

@@ -36,7 +36,7 @@ pub(super) const METHODS: [&str; 10] = [
     "batch-get-many",
 ];
 
-/// Number of requests that are submitted to a ring together: a virtual disk takes a large submission as one.
+/// Number of requests submitted to a ring together: a virtual disk takes a large submission as one.
 const SUBMITTED: usize = 32;
 
 /// Measures one trial.

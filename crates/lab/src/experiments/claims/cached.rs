@@ -1,4 +1,4 @@
-//! Reads data that is in the page cache from front to back, in units of one size. Every method sums one word of each
+//! Reads data in the page cache from front to back, in units of one size. Every method sums one word of each
 //! cache line, in place or in a separate buffer, so that all touch every line.
 
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! - `many-maps`: a round maps the whole cached file by one call, or by a thousand calls for a thousandth each. It then
 //!   reads a random page of each thousandth, and unmaps. An operation is a page read; the faults are the same for both
 //!   methods.
-//! - `file-growth`: pages are appended by `pwrite` to a file that is read through one map of all of it. When the file
+//! - `file-growth`: pages are appended by `pwrite` to a file read through one map of all of it. When the file
 //!   is full it is made a step longer and mapped again; each page is then looked at through the map. The file has no
 //!   name.
 

@@ -16,12 +16,12 @@ pub(crate) struct Params {
     pub(crate) unit_bytes: Vec<u64>,
     /// Thread counts of `map-calls`, besides one; 0 stands for one thread for each CPU.
     pub(crate) map_threads: Vec<u32>,
-    /// Numbers of pages that are copied in a private map before it is mapped again.
+    /// Numbers of pages copied in a private map before it is mapped again.
     pub(crate) copied_pages: Vec<u32>,
     /// Whether the trials that take longer are measured too: uncached buffered reads, commits through a map, growth
     /// under a reader.
     pub(crate) thorough: bool,
-    /// Numbers of pages that are changed in one durable commit.
+    /// Numbers of pages changed in one durable commit.
     pub(crate) commit_pages: Vec<u32>,
     /// Number of updates while a reader is held.
     pub(crate) reader_updates: u64,

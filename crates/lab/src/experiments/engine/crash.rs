@@ -11,7 +11,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::paths::shown;
 use crate::stores::Engine;
 
-/// Number of keys that are changed over and over to fill the log. They lie in so few pages that the pages' obsolete
+/// Number of keys changed over and over to fill the log. They lie in so few pages that the pages' obsolete
 /// blocks never make a checkpoint due.
 const HOT_KEYS: u64 = 10_000;
 /// Number of updates between two checks of the log's size.

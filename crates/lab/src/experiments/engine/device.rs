@@ -66,7 +66,7 @@ pub(super) fn written(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     outcome
 }
 
-/// Measures durable overwrites of 4 KiB, one after the other, in a file that was written before.
+/// Measures durable overwrites of 4 KiB, one after the other, in a file written before.
 pub(super) fn overwrites(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let path = trial.place.free("raw")?;
     let disk = open(&path, true)?;

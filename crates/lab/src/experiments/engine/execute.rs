@@ -63,7 +63,7 @@ fn run(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
         (_, works::GET_THREADS) => gets::threads(trial),
         (_, variant) if variant.starts_with(works::GET_ZIPF) => gets::threads(trial),
         _ if matches!(trial.row.data, Scope::Sized(_)) => gets::threads(trial),
-        // Gets in memory, and the single gets that are compared with batches.
+        // Gets in memory, and the single gets compared with batches.
         _ => reads::random(trial),
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures the files of a store that was loaded in random order, once it is closed. The engine is told to make its file
+/// Measures the files of a store loaded in random order, once it is closed. The engine is told to make its file
 /// short, which it would do by itself some ten seconds later.
 pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let folder = trial.place.clear()?;

@@ -96,7 +96,7 @@ impl Shared<'_> {
                     next += 1;
                     Ok(())
                 })?;
-                // The scan must find all entries that were known before it began.
+                // The scan must find all entries known before it began.
                 let enough = next - number >= (wanted as u64).min(known - number);
                 Ok(OpResult { entries: next - number, right: Some(right && enough) })
             }

@@ -15,7 +15,7 @@ use crate::stores::Store;
 const PORTION: usize = 512;
 /// One durable commit in this many is read back, and also the last commit.
 const COMMITS_PER_CHECK: u64 = 16;
-/// Number of loaded entries that are checked after a load.
+/// Number of loaded entries checked after a load.
 const LOADED_CHECKS: u64 = 500;
 
 /// Checks [`LOADED_CHECKS`] random entries of a loaded store, and the first and the last entry.
@@ -103,7 +103,7 @@ fn one(store: &dyn Store, history: &History, op: Op) -> Result<OpResult> {
         Op::Scan(number, wanted) => {
             let known = history.known();
             let (seen, right) = range(store, history.data(), number, wanted)?;
-            // The scan must find all entries that were known before it began.
+            // The scan must find all entries known before it began.
             let enough = seen as u64 >= (wanted as u64).min(known - number);
             Ok(OpResult { bytes: seen as u64 * history.entry_bytes(), right: Some(right && enough) })
         }

@@ -1,4 +1,4 @@
-//! The stores that are compared under a fault. Each runs in a subject process and returns the bytes of a page or an
+//! The stores compared under a fault. Each runs in a subject process and returns the bytes of a page or an
 //! error. The lab, not the store, judges whether the bytes are right.
 
 use std::fs::{File, OpenOptions};

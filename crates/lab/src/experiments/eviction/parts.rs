@@ -23,7 +23,7 @@ use crate::workload::{PAGE_BYTES, first_word};
 const AROUND_PAGES: usize = 16;
 /// Number of windows of [`AROUND_PAGES`] pages that a thread takes at a time.
 const WINDOWS_PER_TURN: u64 = 64;
-/// Number of maps that are kept before all of them are unmapped at once, because unmapping is not measured.
+/// Number of maps kept before all of them are unmapped at once, because unmapping is not measured.
 const MAPS_MAX: usize = 512;
 /// Number of pages that one call unmaps in the method that unmaps batches.
 const BATCH_PAGES: usize = 64;

@@ -9,7 +9,7 @@ use crate::judge::{Finding, best, best_pair, compare, on, or_refused};
 use crate::methods::{Family, Pages};
 use crate::summary::{Group, Metric, Summary};
 
-/// Memory that is in use when the file was loaded: the process's own, and the page cache.
+/// Memory in use when the file was loaded: the process's own, and the page cache.
 pub(super) const HELD: Metric = Metric::Figure("held_bytes");
 
 /// Adds the findings that the records of `load` support.

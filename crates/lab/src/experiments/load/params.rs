@@ -10,9 +10,9 @@ use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 /// Parameters of `load`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
-    /// Bytes of the file that is loaded once, which must fit in the memory of the machine twice.
+    /// Bytes of the file loaded once, which must fit in the memory of the machine twice.
     pub(crate) file_bytes: u64,
-    /// Sizes of the file that is read again and again, as multiples of the memory.
+    /// Sizes of the file read again and again, as multiples of the memory.
     pub(crate) data_per_memory: Vec<f64>,
     /// Length in seconds of a trial that reads the file again and again.
     pub(crate) cell_s: f64,

@@ -73,7 +73,7 @@ fn pressure_table(groups: &[&Group<'_>]) -> Table {
     table
 }
 
-/// Makes the tables of the terminal: the kernel's counts by size of the data, and the process that is killed when memory runs out.
+/// Makes the tables of the terminal: the kernel's counts by size of the data, and the process killed when memory runs out.
 pub(super) fn sheets(summary: &Summary<'_>, target: &str, variants: &[&str]) -> Vec<Sheet> {
     let mut sheets = Vec::new();
     for variant in variants {

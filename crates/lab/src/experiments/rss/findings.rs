@@ -1,5 +1,5 @@
 //! Rules of `rss`: the memory of a process that reads through a map against the memory of the same reads in other ways,
-//! and the process that is killed when memory runs out.
+//! and the process killed when memory runs out.
 
 use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};

@@ -22,7 +22,7 @@ use crate::record::{Checks, Outcome, TrialSpec};
 /// Bytes that are stored, and looked at, at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// Stores uncommitted bytes into a map of a file that is larger than the trial's memory, and counts the pages on disk that
+/// Stores uncommitted bytes into a map of a file larger than the trial's memory, and counts the pages on disk that
 /// carry them.
 pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let [folder] = spec.target.paths.as_slice() else {
@@ -38,7 +38,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         file.write_all_at(&part, (at * PART_BYTES) as u64).map_err(system("fill a file"))?;
     }
     file.sync_all().map_err(system("sync a file"))?;
-    // SAFETY: the file is the trial's own, in a folder that was made for it; no other process changes it.
+    // SAFETY: the file is the trial's own, in a folder made for it; no other process changes it.
     let mut map = unsafe { MappedFile::map(&file, Protection::Shared, 0..(parts * PART_BYTES) as u64) }?;
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let started = Instant::now();

@@ -46,7 +46,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
 
     let private = spec.method == "map-private";
     let protection = if private { Protection::Private } else { Protection::Shared };
-    // SAFETY: the file is the trial's own, in a folder that was made for it; no other process changes it.
+    // SAFETY: the file is the trial's own, in a folder made for it; no other process changes it.
     let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let locked = map.lock(0..PAGES * PAGE);

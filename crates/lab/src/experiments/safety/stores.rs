@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
 
-/// Keys and values that are committed together.
+/// Keys and values committed together.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The operations of a store under test.

@@ -1,4 +1,4 @@
-//! Memory that is accessed as pages: the frames of a buffer pool, or a mapped file.
+//! Memory accessed as pages: the frames of a buffer pool, or a mapped file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -54,7 +54,7 @@ impl Frames {
     }
 }
 
-/// A file in memory that is accessed through a map: no disk takes part, and the kernel maps its pages as it maps any
+/// A file in memory accessed through a map: no disk takes part, and the kernel maps its pages as it maps any
 /// cached file.
 #[derive(Debug)]
 pub(super) struct MappedPages {

@@ -16,7 +16,7 @@ const UNSWIZZLED: u64 = 1;
 /// Number of locks over which the pinning hash table is divided.
 const SHARDS: usize = 64;
 
-/// A set of pages that are found by reference.
+/// A set of pages found by reference.
 pub(super) trait Place: Sync {
     /// Returns the number of pages.
     fn page_count(&self) -> usize;

@@ -1,5 +1,5 @@
 //! The mapped files of a process, by address. A later mapping replaces the parts of earlier ones that it covers, as in the kernel, so that
-//! an address always belongs to the file that was mapped there last.
+//! an address always belongs to the file mapped there last.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -22,7 +22,7 @@ const NO_FILE: [&str; 4] = ["//", "/memfd:", "/SYSV", "/anon_hugepage"];
 pub(super) struct Counts {
     /// Faults that waited for the device.
     pub(super) major: u64,
-    /// Faults on pages that were in memory.
+    /// Faults on pages in memory.
     pub(super) minor: u64,
 }
 
@@ -37,13 +37,13 @@ impl Counts {
 pub(super) struct Reader {
     /// Size of a page, in bytes.
     page_bytes: u64,
-    /// Most faults that are kept of a file.
+    /// Most faults kept of a file.
     accesses_max: usize,
     /// The faults by file, of each file the first ones.
     pub(super) files: Files,
     /// The numbers of all faults by file.
     pub(super) counts: BTreeMap<String, Counts>,
-    /// The files that were mapped to be executed: programs and libraries.
+    /// The files mapped to be executed: programs and libraries.
     pub(super) executed: BTreeSet<Rc<str>>,
     /// Number of events that perf lost.
     pub(super) lost_count: u64,

@@ -49,7 +49,7 @@ const OP_P999: Metric = Metric::Latency("op", 999);
 
 const WORK: Work = Work { name: "", description: "", is_default: true, rows: &[] };
 
-/// A work that is measured only when it is named.
+/// A work measured only when it is named.
 const NAMED: Work = Work { is_default: false, ..WORK };
 
 const ROW: Row = Row {
