@@ -26,7 +26,7 @@ const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 pub(crate) struct Input(File);
 
 impl Input {
-    /// Opens a file. A pipe that has no writer yet is waited for by the first read.
+    /// Opens a file. A pipe without writer yet is waited for by the first read.
     ///
     /// # Errors
     /// The system's error.

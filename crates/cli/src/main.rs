@@ -38,7 +38,7 @@ enum Command {
     Lab(Box<lab_args::LabArguments>),
     /// Create, read, change, check and copy databases of the engine; measure the engine.
     Db(db_args::DbArguments),
-    /// Ship a database to object storage: what is new since the last time, or the whole of it. An application that has its database
+    /// Ship a database to object storage: what is new since the last time, or the whole of it. An application with its database
     /// open ships it itself, with the crate nofault-ship.
     Ship(ship_args::ShipArguments),
     /// Restore a database that was shipped, as of its newest commit, a time or a commit; or tell what can be restored.

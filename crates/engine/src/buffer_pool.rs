@@ -158,7 +158,7 @@ fn frames_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
 /// leaves of the page table that are loaded later.
 const FREE_SHARE: u64 = 16;
 
-/// Returns the number of frames of a pool that has so many bytes for them and for runs.
+/// Returns the number of frames of a pool with so many bytes for them and for runs.
 fn frames_in(bytes: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     let bare = bare_frame_bytes(page_bytes);
     let (mut fit, mut too_many) = (0, bytes / bare + 1);

@@ -35,7 +35,7 @@ pub enum Compression {
     /// table that grows in other ways by automatic compaction, once some megabytes were written, or by
     /// [`Db::compact`](crate::Db::compact). For the moment of the training, some 100 ms, the library takes ten megabytes in addition to
     /// the cache. Needs the feature `zstd` of this crate: a build without it neither creates
-    /// such tables nor opens a database that has one (`Unsupported`).
+    /// such tables nor opens a database with one (`Unsupported`).
     Small,
 }
 

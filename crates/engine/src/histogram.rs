@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Buckets in each power of two, as a number of bits.
 const PARTS_BITS: u32 = 3;
-/// Buckets in each power of two, and number of values that have a bucket each.
+/// Buckets in each power of two, and number of values with a bucket each.
 const PARTS: usize = 1 << PARTS_BITS;
 /// Values of more bits than this count in the last bucket: as nanoseconds, 18 minutes.
 const VALUE_BITS_MAX: u32 = 40;

@@ -196,7 +196,7 @@ impl Settings {
         self.of_tests.tier
     }
 
-    /// Refuses values that have no meaning.
+    /// Refuses values without meaning.
     ///
     /// # Errors
     /// `InvalidCall`, with the value that has to change.

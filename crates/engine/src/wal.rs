@@ -123,7 +123,7 @@ pub(crate) struct Anchor {
 pub(crate) struct Log(Arc<LogCore>);
 
 struct LogCore {
-    /// The process that has the log open.
+    /// The process with the log open.
     process: nofault_io::process::Process,
     options: LogOptions,
     state: Mutex<LogState>,

@@ -45,7 +45,7 @@ struct Mapping {
     base: NonNull<u8>,
     len_bytes: usize,
     id: u64,
-    /// The process that has the mapping: a forked child does not, and may have something else at its addresses.
+    /// The process with the mapping: a forked child does not, and may have something else at its addresses.
     process: Process,
 }
 

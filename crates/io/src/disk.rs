@@ -311,7 +311,7 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// `NotFound`, `NoPermission`.
     fn open(&self, name: &str) -> Result<Arc<dyn Disk>>;
 
-    /// Renames a disk. Replaces nothing: a file that has the new name already keeps it.
+    /// Renames a disk. Replaces nothing: a file with the new name already keeps it.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or the error of the system.

@@ -372,7 +372,7 @@ impl Directory for Folder {
     }
 }
 
-/// Renames `from` to `to`, which must not exist, by `in_one_step`. A file system or kernel that has no such call refuses it with `EINVAL`
+/// Renames `from` to `to`, which must not exist, by `in_one_step`. A file system or kernel without such call refuses it with `EINVAL`
 /// or `ENOSYS`: there the new name is looked for first, and a file that another process gives this name in between is replaced.
 fn rename_new(
     folder: BorrowedFd<'_>,

@@ -326,7 +326,7 @@ impl WrittenBytes {
     }
 }
 
-/// Creates a file that has no name, so that it is gone with this process.
+/// Creates a file without name, so that it is gone with this process.
 fn nameless_file(folder: &Path) -> std::io::Result<File> {
     let options = || {
         let mut options = File::options();

@@ -1,4 +1,4 @@
-//! Applies an increment to a database that has the content of the base on which it stands.
+//! Applies an increment to a database with the content of the base on which it stands.
 //!
 //! The first commit of an increment has all tables of its snapshot, with their ids, names and properties; the others have, table by
 //! table, the ranges of keys that have changed and the entries in them now. Tables keep their ids when they are renamed,

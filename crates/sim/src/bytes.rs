@@ -75,7 +75,7 @@ impl Bytes {
         *self.slot_mut(page) = Slot::Data(data);
     }
 
-    /// Allocates the space of a range; parts that had no space read as zero, as before.
+    /// Allocates the space of a range; parts without space read as zero, as before.
     pub(super) fn allocate(&mut self, range: Range<u64>) {
         for page in pages_of(range) {
             self.slot_mut(page);

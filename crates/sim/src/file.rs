@@ -58,7 +58,7 @@ pub(super) struct File {
     /// The last cut of the file that a power cut may undo: its number and the new length.
     shortened: Option<(WriteSeq, u64)>,
     sector: usize,
-    /// Number of disks and queues that have the file open.
+    /// Number of disks and queues with the file open.
     pub(super) handles: usize,
 }
 

@@ -65,7 +65,7 @@ pub(super) fn top(path: &Path, interval: f64, count: Option<u64>, json: bool) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the process that has the database open for its counters.
+/// Asks the process with the database open for its counters.
 fn ask(path: &Path) -> Result<Counters> {
     let refused = |why: String| LabError::new(LabErrorKind::Usage, why);
     let folder = File::open(path).map_err(|error| match error.kind() {

@@ -17,7 +17,7 @@ fn command(folder: &Path, arguments: &[&str], is_contained: bool) -> Command {
     command
 }
 
-/// Starts a command that has the database «shop» open until its input ends.
+/// Starts a command with the database «shop» open until its input ends.
 fn holder(folder: &Path, is_contained: bool) -> Child {
     let arguments = ["load", "shop", "--format", "lines", "--batch", "1"];
     let mut holder = command(folder, &arguments, is_contained).stderr(Stdio::piped()).spawn().expect("it starts");

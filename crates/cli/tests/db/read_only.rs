@@ -1,4 +1,4 @@
-//! `nofault db … --read-only`: next to a program that has the database open, and of a backup.
+//! `nofault db … --read-only`: next to a program with the database open, and of a backup.
 
 use nofault::blocking::Db;
 use nofault::settings::Settings;

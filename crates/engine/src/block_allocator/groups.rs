@@ -44,7 +44,7 @@ struct Part {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     parts: BTreeMap<u32, Box<Part>>,
-    /// For each class the parts that have a group of it with free blocks.
+    /// For each class the parts with a group of it with free blocks.
     by_class: [BTreeSet<u32>; CLASSES],
     bitmaps: Bitmaps,
     /// The group changed last: its word is written when another one is.

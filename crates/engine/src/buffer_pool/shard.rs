@@ -1,5 +1,5 @@
 //! Keeps the metadata of pages that is not in their word in the table: older versions and in-flight reads. Sharded by the leaf of
-//! the page table that has the page's entry.
+//! the page table with the page's entry.
 //!
 //! Invariants, under the shard's lock:
 //! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.

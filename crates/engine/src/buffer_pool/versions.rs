@@ -58,7 +58,7 @@ pub(super) struct Versions {
     clock: GuardedClock,
     /// The error of every view, once the database is closed.
     ended: OnceLock<Error>,
-    /// The process that has the frames. A forked child does not, and a thread that is not there may hold its locks.
+    /// The process with the frames. A forked child does not, and a thread that is not there may hold its locks.
     process: Process,
     /// The error of every view in a forked child.
     forked: Error,
@@ -91,7 +91,7 @@ impl Versions {
         }
     }
 
-    /// Returns the process that has the frames.
+    /// Returns the process with the frames.
     #[inline]
     pub(super) fn process(&self) -> Process {
         self.process

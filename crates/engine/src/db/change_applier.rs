@@ -71,12 +71,12 @@ impl ChangeApplier {
         Self { db: to.clone(), tables: HashMap::new() }
     }
 
-    /// Returns the table that has the content of a table of the source.
+    /// Returns the table with the content of a table of the source.
     pub fn table(&self, of_source: TableId) -> Option<&Table> {
         self.tables.get(&of_source)
     }
 
-    /// Returns the tables that have the content of tables of the source, with their ids there, in any order.
+    /// Returns the tables with the content of tables of the source, with their ids there, in any order.
     pub fn tables(&self) -> impl Iterator<Item = (TableId, &Table)> {
         self.tables.iter().map(|(of_source, table)| (*of_source, table))
     }

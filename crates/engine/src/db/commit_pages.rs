@@ -66,7 +66,7 @@ impl<S: Store, L: CommitLog> CommitPages<S, L> {
                 // Another commit may have been publishing, so that some of the pages were new and some old.
                 waits.clear();
                 let Some(again) = self.commits.gather_undisturbed(ops, context, most, &mut waits) else {
-                    // The commit that has the turn may need the permits.
+                    // The commit with the turn may need the permits.
                     pins.release();
                     **reservation = None;
                     drop(self.commits.turn().acquire(1).await);

@@ -34,7 +34,7 @@ pub(crate) struct Expiries<S: Store, L: CommitLog> {
     /// The index, once there is one.
     index: OnceLock<Tree>,
     allow: Arc<OnceLock<Allow>>,
-    /// Whether the catalog may have notes of loads with entries that have no rows yet.
+    /// Whether the catalog may have notes of loads with entries without rows yet.
     has_loads_without_rows: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl<S: Store, L: CommitLog> Expiries<S, L> {
         let _ = self.index.set(index);
     }
 
-    /// Notes that the catalog has the note of a load with entries that have no rows yet.
+    /// Notes that the catalog has the note of a load with entries without rows yet.
     pub(super) fn set_without_rows(&self) {
         self.has_loads_without_rows.store(true, Ordering::Release);
     }

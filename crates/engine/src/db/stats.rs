@@ -103,7 +103,7 @@ pub struct Histograms {
     /// Time of each commit with [`Durability::Sync`](crate::Durability::Sync), from the call that commits until it is durable and
     /// visible. Commits that fail are not in it, and neither are deferred ones.
     pub commit_ns: Histogram,
-    /// Number of commits in each durable write of the log. Zero for a write that has only the beginning or the middle of a
+    /// Number of commits in each durable write of the log. Zero for a write with only the beginning or the middle of a
     /// large commit.
     pub group_commits: Histogram,
     /// Time of each read that an operation waits for, from the miss until the page is in memory: waits for a place at the

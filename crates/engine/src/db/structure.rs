@@ -79,7 +79,7 @@ impl<S: Store, L: CommitLog> StructureCommits<S, L> {
             let turn = match self.commits.turn().try_acquire(1) {
                 Some(turn) => turn,
                 None => {
-                    // The commit that has the turn may need the permits.
+                    // The commit with the turn may need the permits.
                     pins.release();
                     reservation = None;
                     self.commits.turn().acquire(1).await

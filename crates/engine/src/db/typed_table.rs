@@ -28,7 +28,7 @@ impl Db {
         TypedTable::open(self.create_table(name).await?).await
     }
 
-    /// Opens a table by its name, with the types of its keys and values. A table that has no types yet, because it was
+    /// Opens a table by its name, with the types of its keys and values. A table without types yet, because it was
     /// filled through [`Db::table`], gets these, durably; entries in it that are not of these types are errors of the
     /// calls that meet them. The first table of a database that gets types costs a checkpoint: from then on builds that
     /// do not know types refuse the database.
@@ -50,7 +50,7 @@ impl Db {
 
 /// A table with keys of type `K`, in their order, and values of type `V`. Cheap to clone.
 ///
-/// Keys and values are given by reference, in any form that has the same bytes: `str` for `String`, `(&str, u64)` for
+/// Keys and values are given by reference, in any form with the same bytes: `str` for `String`, `(&str, u64)` for
 /// `(String, u64)`. The table of bytes below is [`TypedTable::raw`]. An entry in it that is not of these types is an
 /// error of kind `WrongType`, and stays as it is.
 ///

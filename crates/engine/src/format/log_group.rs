@@ -29,7 +29,7 @@ const FRAGMENT_LAST: u32 = 2;
 const TIME_OFFSET: usize = 72;
 /// Bytes of the header that its own checksum covers.
 const SUMMED_HEADER_BYTES: usize = 64;
-/// Longest group in versions of the format that had no checksum of the header.
+/// Longest group in versions of the format without checksum of the header.
 pub(crate) const UNSUMMED_GROUP_BYTES_MAX: usize = 128 << 10;
 
 /// The header of a log group.

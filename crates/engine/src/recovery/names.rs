@@ -17,7 +17,7 @@ pub(crate) const DATA: &str = "data";
 pub(crate) const LOG: &str = "log";
 /// Name of the file that lists the folders of a striped database.
 pub(crate) const STRIPES: &str = "stripes";
-/// Name of the lock file, which names the process that has the database open.
+/// Name of the lock file, which names the process with the database open.
 pub(crate) const LOCK: &str = "lock";
 /// Name of the file with the record for readers in other processes.
 pub(crate) const READERS: &str = "readers.nofault";

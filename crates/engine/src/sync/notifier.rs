@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 /// Time between two looks of a listener that polls where the process has no descriptor left by which it could be woken.
 const WITHOUT_DESCRIPTOR: Duration = Duration::from_millis(1);
 
-/// Background work that has no thread while it rests.
+/// Background work without thread while it rests.
 pub(crate) trait Resting: Send + Sync {
     /// Gives the work a thread. Called once for each rest, without a lock of the notifier.
     fn resume(self: Arc<Self>);

@@ -1,4 +1,4 @@
-//! The bytes of keys that have no parts: numbers, strings, bytes, times.
+//! The bytes of keys without parts: numbers, strings, bytes, times.
 
 use std::time::{Duration, SystemTime};
 

@@ -83,7 +83,7 @@ fn a_large_commit_over_a_damaged_page_is_refused_before_it_is_in_the_log() {
     }
 }
 
-/// Counts the rows that have the value they were loaded with.
+/// Counts the rows with the value they were loaded with.
 fn unchanged(table: &Table) -> u32 {
     (0..ROWS).filter(|row| table.get(key(*row)).is_ok_and(|found| found == Some(value(*row)))).count() as u32
 }

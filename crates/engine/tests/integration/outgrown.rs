@@ -20,7 +20,7 @@ fn value(row: u64, version: u8) -> Vec<u8> {
     [&row.to_le_bytes()[..], &[version; 300]].concat()
 }
 
-/// Reads, updates, compacts and verifies a database that has all rows in version 1, and leaves all rows in version 1.
+/// Reads, updates, compacts and verifies a database with all rows in version 1, and leaves all rows in version 1.
 fn use_it(db: &Db) {
     let table = db.table("t").unwrap();
     assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count() as u64, ROWS);

@@ -44,7 +44,7 @@ const ENTER_GETEVENTS: u32 = 1;
 pub struct UringQueue {
     /// Dropped by hand: not in a forked child, which has the descriptor of the ring, and not its memory.
     ring: ManuallyDrop<Lease>,
-    /// The process that has the ring.
+    /// The process with the ring.
     process: Process,
     file: Arc<DiskFile>,
     /// Whether completions are only delivered when the owner's thread enters the kernel (DEFER_TASKRUN).

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::DiskFile;
 use crate::transfer::perform;
 
-/// A queue that has a ring only while it is in use.
+/// A queue with a ring only while it is in use.
 pub(super) struct SharedQueue {
     file: Arc<DiskFile>,
     rings: Arc<Rings>,

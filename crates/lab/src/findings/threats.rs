@@ -113,7 +113,7 @@ struct Threat<'s, 'a> {
     pattern: String,
     /// For each `#` of the pattern the smallest and the largest number, as they were written.
     ranges: Vec<(Number, Number)>,
-    /// The groups of the trials that have the threat: one entry a trial.
+    /// The groups of the trials with the threat: one entry a trial.
     groups: Vec<&'s Group<'a>>,
 }
 

@@ -115,7 +115,7 @@ impl FaultyFs {
 
 impl Drop for FaultyFs {
     fn drop(&mut self) {
-        // A lazy unmount: a process that has a file open keeps it until the process ends.
+        // A lazy unmount: a process with a file open keeps it until the process ends.
         let gone = unmount(&self.point);
         drop(self.session.take());
         if let (Ok(()), Some(entry)) = (gone, self.entry.take()) {

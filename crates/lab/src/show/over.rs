@@ -8,7 +8,7 @@ use crate::summary::{Group, Metric};
 pub(crate) struct Axes<'x> {
     /// Label of the common axis.
     pub(crate) axis: &'x str,
-    /// The value of the parameter in a group's trials; `None` for a group that has no place on the axis.
+    /// The value of the parameter in a group's trials; `None` for a group without place on the axis.
     pub(crate) at: &'x dyn Fn(&Group<'_>) -> Option<f64>,
     /// The label of a value of the parameter.
     pub(crate) tick: &'x dyn Fn(f64) -> String,

@@ -228,7 +228,7 @@ pub(crate) struct Connection {
     contacts: Arc<Contacts>,
     target: u64,
     address: String,
-    /// The task that has the stream: it makes the connection, or awaits an answer, for a call that may have been dropped.
+    /// The task with the stream: it makes the connection, or awaits an answer, for a call that may have been dropped.
     pending: Option<JoinHandle<io::Result<TcpStream>>>,
 }
 
@@ -243,7 +243,7 @@ impl Drop for Connection {
 type RpcFailure<E = Infallible> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 
 impl Connection {
-    /// Awaits the task that has the stream. When this is dropped, the task stays.
+    /// Awaits the task with the stream. When this is dropped, the task stays.
     async fn pending(&mut self) -> Option<io::Result<TcpStream>> {
         let ended = self.pending.as_mut()?.await;
         self.pending = None;

@@ -206,7 +206,7 @@ fn a_node_of_another_group_is_refused() {
         }
         let refused = own.receive(&other).await;
         assert!(matches!(refused, Err(Error::Foreign(_))), "{refused:?}");
-        // A node that has no group yet joins one.
+        // A node without group yet joins one.
         own.receive(&Node::new(45).await).await.unwrap();
     });
 }

@@ -46,7 +46,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Makes a copy of a database that has the content of a base. It is durable when this returns.
+    /// Makes a copy of a database with the content of a base. It is durable when this returns.
     ///
     /// # Errors
     /// `Unsupported` when the source has a table with the name of the state's; `Database`.

@@ -2,7 +2,7 @@
 //! which keeps a second replica out.
 //!
 //! Kept true by: a copy is durable before `current` names it, and the file is replaced by a rename. What it does not name counts for
-//! nothing, and is removed by the replica that has the lock.
+//! nothing, and is removed by the replica with the lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Limits the number of read operations at the device.
 pub(super) struct DevicePlaces {
-    /// Number of operations that have a place: at the device already, or still waiting for a frame.
+    /// Number of operations with a place: at the device already, or still waiting for a frame.
     taken: AtomicUsize,
     max: usize,
     /// Number of operations at the device.

@@ -1,4 +1,4 @@
-//! Sends staged reads to the device, and takes their completions: the work of the thread that has the read queue.
+//! Sends staged reads to the device, and takes their completions: the work of the thread with the read queue.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};

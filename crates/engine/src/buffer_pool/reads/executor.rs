@@ -12,7 +12,7 @@ use super::read_watch::ReadWatch;
 /// The right of an executor to take completions itself. While such a right exists and is used, the completion
 /// thread is idle.
 pub(crate) struct ReadCompletions {
-    /// The process that has the queue.
+    /// The process with the queue.
     process: Process,
     demand: Arc<CompletionDemand>,
     dispatcher: Arc<Dispatcher>,

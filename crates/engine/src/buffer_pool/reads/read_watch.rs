@@ -14,7 +14,7 @@ pub(crate) struct ReadWatch {
 }
 
 impl ReadWatch {
-    /// Begins a watch. Waits for the thread that has the queue.
+    /// Begins a watch. Waits for the thread with the queue.
     pub(super) fn begin(scheduler: &Arc<Scheduler>) -> Self {
         Self { ready_fd: scheduler.begin_watch(), scheduler: Arc::clone(scheduler) }
     }

@@ -211,7 +211,7 @@ impl ScanRead {
     }
 
     /// Checks the pages that were read, restores them if they are compressed, and ends the read. Returns the pages of which damaged bytes
-    /// were read: neither a page that has their block now, nor compressed ones, for which the two cannot be told apart. The caller holds no
+    /// were read: neither a page with their block now, nor compressed ones, for which the two cannot be told apart. The caller holds no
     /// lock.
     pub(super) fn check(mut self, file: FileCodec<'_>) -> Vec<PageId> {
         let (Some((memory, restored)), run) = (self.memory.take(), &self.run) else { return Vec::new() };

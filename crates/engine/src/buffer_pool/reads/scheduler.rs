@@ -122,7 +122,7 @@ impl Scheduler {
 
     /// Begins a watch over the read queue. Returns its descriptor. Blocks while another thread holds the queue.
     pub(super) fn begin_watch(&self) -> Option<OwnedFd> {
-        // Counted before the lock: the thread that has the queue leaves it its descriptor.
+        // Counted before the lock: the thread with the queue leaves it its descriptor.
         self.watches.fetch_add(1, Ordering::SeqCst);
         self.queue().watch()
     }

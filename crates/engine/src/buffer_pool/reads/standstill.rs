@@ -106,7 +106,7 @@ impl Standstill {
         if self.is_device_busy() {
             return;
         }
-        // A thread that has the queue may make progress, so in that case the next check decides.
+        // A thread with the queue may make progress, so in that case the next check decides.
         if self.count_look(self.moves(), now)
             && let Some(mut queue) = self.scheduler.try_queue()
         {

@@ -14,7 +14,7 @@ use crate::format::PageId;
 /// | `Requested` | `Staged` | no thread carries it out at once: it waits for the next submission |
 /// | `Requested` | `InFlight` | the thread that misses the page reads it itself |
 /// | `Requested` | `Completed` | the page's block is in the compressed tier: nothing has to be read |
-/// | `Staged` | `Queued` | a thread that has the read queue puts the staged reads in line |
+/// | `Staged` | `Queued` | a thread with the read queue puts the staged reads in line |
 /// | `Staged` | `InFlight` | a blocking waiter takes its read back and carries it out itself |
 /// | `Queued` | `InFlight` | it has a frame, or memory of a run, and the device's queue takes it |
 /// | `Queued` | `Completed` | the device's queue refuses it, or it is given up: there is only an error |

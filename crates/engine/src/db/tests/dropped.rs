@@ -4,7 +4,7 @@
 use super::*;
 
 const KEYS: u16 = 40;
-/// The key that has a long value.
+/// The key with a long value.
 const LONG: u16 = 7;
 
 fn value_of(number: u16, stamp: u8) -> Vec<u8> {

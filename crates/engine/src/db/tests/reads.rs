@@ -197,7 +197,7 @@ fn a_value_with_an_index_is_one_read_where_it_lies_in_one_piece() {
     }
     // A value lies in two pieces if the background writer was late with the first pages of its portion.
     assert!(in_one_piece >= 20, "{in_one_piece} of 40 were one read");
-    // Rewritten with ids and in places that have no order, a value is read as its index says.
+    // Rewritten with ids and in places without order, a value is read as its index says.
     table.put([8], value(80)).unwrap();
     table.put([9], value(90)).unwrap();
     db.checkpoint().unwrap();

@@ -193,7 +193,7 @@ fn remap(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Returns each group of method `one` with the group of method `other` that has the same parameters.
+/// Returns each group of method `one` with the group of method `other` with the same parameters.
 fn pairs<'a>(
     groups: &'a [&'a Group<'a>],
     one: &'a str,

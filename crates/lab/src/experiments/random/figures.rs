@@ -19,7 +19,7 @@ const PANELS: [(&str, Metric); 3] = [
     ("99th percentile of a read", Metric::Latency("op", 990)),
 ];
 
-/// The groups of a method that has a curve: with its own parameters only, each request answered by itself, by the lab's
+/// The groups of a method with a curve: with its own parameters only, each request answered by itself, by the lab's
 /// own code.
 fn has_curve(group: &Group<'_>) -> bool {
     let own = group.family() != Family::Baseline && group.conditions().calls == Calls::Single;

@@ -18,7 +18,7 @@ pub(crate) struct Params {
     pub(crate) value_bytes: u32,
     /// Numbers of writers that commit at the same time.
     pub(crate) writers: Vec<u32>,
-    /// Bytes of log between checkpoints, for all stores that have a log.
+    /// Bytes of log between checkpoints, for all stores with a log.
     pub(crate) log_bytes: u64,
     /// Whether to wait also until the kernel writes uncommitted pages by itself, which takes as long as the
     /// machine's `dirty_expire_centisecs` says.
