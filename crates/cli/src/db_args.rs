@@ -104,7 +104,7 @@ pub(crate) enum DbCommand {
         #[arg(allow_negative_numbers = true)]
         value: Option<String>,
         /// When the entry expires: 90s, 15m, 24h or 7d from now on, or milliseconds since 1970, as --json prints them. An
-        /// entry put without it lasts, also where the one before expired.
+        /// entry put without it lasts, also where the entry before expired.
         #[arg(long, value_parser = parse_expiry, value_name = "TIME")]
         expires: Option<SystemTime>,
         /// Create the table if need be.
@@ -207,7 +207,7 @@ pub(crate) enum DbCommand {
         source: PathBuf,
         /// The folder of the new database; created if need be, and removed again if the command fails.
         dest: PathBuf,
-        /// Put entries that may be outdated into the tables of their names, where those lack them.
+        /// Put entries that may be outdated into the tables of their names, where these lack them.
         #[arg(long)]
         unsure: bool,
         /// Print as JSON.
@@ -264,7 +264,7 @@ pub(crate) enum DbCommand {
         #[command(flatten)]
         open: OpenArguments,
     },
-    /// Show what a running database does: commits, reads, memory. The process that has it open must serve its counters, as
+    /// Show the work of a running database: commits, reads, memory. The process that has it open must serve its counters, as
     /// the long commands of this program do, and applications with the setting `stats_socket`.
     Top {
         /// The database's folder.
@@ -482,7 +482,7 @@ pub(crate) struct FormArguments {
 /// The flags of `nofault db bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// The kinds of work to measure. --list prints them, and which of them are measured only when they are named: those that
+    /// The kinds of work to measure. --list prints them, and which of them are measured only when they are named, as they
     /// take longer than all others together. By default all others.
     #[arg(value_name = "WORK")]
     pub(crate) works: Vec<String>,

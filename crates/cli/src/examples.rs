@@ -132,7 +132,7 @@ fn add(command: Command, path: &[&str], text: String) -> Command {
 mod tests {
     use super::*;
 
-    /// The words of a command line: quotes are removed, and redirections and what follows a pipe are left out.
+    /// The words of a command line: quotes are removed, and redirections and the commands behind a pipe are left out.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
         for character in line.chars() {

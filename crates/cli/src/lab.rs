@@ -172,7 +172,7 @@ fn share_result(result: &Path, out: Option<&Path>, yes: bool) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the trace of a command, and says what is in it.
+/// Writes the trace of a command, and describes its content.
 fn write_trace(recorded: &Recording, out: &Path) -> Result<ExitCode> {
     let trace = &recorded.trace;
     trace.write_new(out)?;

@@ -108,8 +108,8 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "FOLDER", conflicts_with_all = ["figure", "out", "json"])]
         svgs: Option<PathBuf>,
     },
-    /// Make one file of a result that can be given to others: no host or user names, no paths, no serial numbers. Shows what
-    /// is in it first.
+    /// Make one file of a result that can be given to others: no host or user names, no paths, no serial numbers. Shows its
+    /// content first.
     Share {
         /// A result folder, or a records.ndjson.
         result: PathBuf,
@@ -133,7 +133,7 @@ pub(crate) enum LabCommand {
         /// With --faults, record one of so many faults, for commands with too many.
         #[arg(long, value_name = "N", default_value_t = 1, requires = "faults", value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
-        /// The file whose accesses are recorded; by default the one of which the command moved most bytes, or in which it faulted
+        /// The file whose accesses are recorded; by default the file of which the command moved most bytes, or in which it faulted
         /// most, other than programs and libraries.
         #[arg(long)]
         of: Option<PathBuf>,

@@ -38,10 +38,10 @@ enum Command {
     Lab(Box<lab_args::LabArguments>),
     /// Create, read, change, check and copy databases of the engine; measure the engine.
     Db(db_args::DbArguments),
-    /// Ship a database to object storage: what is new since the last time, or the whole of it. An application with its database
+    /// Ship a database to object storage: its news since the last time, or the whole of it. An application with its database
     /// open ships it itself, with the crate nofault-ship.
     Ship(ship_args::ShipArguments),
-    /// Restore a database that was shipped, as of its newest commit, a time or a commit; or tell what can be restored.
+    /// Restore a database that was shipped, as of its newest commit, a time or a commit; or list the points to restore.
     Restore(ship_args::RestoreArguments),
     /// Print the completions of this program's commands and flags for a shell.
     Completions {

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what a shell and the manual need to know of this program, made from its own flags.
+//! `completions` and `man`: descriptions of this program for a shell and for the manual, made from its own flags.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -284,7 +284,7 @@ fn ms(time: SystemTime) -> u128 {
 /// `NoResources` when the process has no descriptors or threads left.
 fn runtime() -> Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // Tokio panics where it has no such thread and can start none, and does with those that it has otherwise. So the first one stays.
+    // Tokio panics where it has no such thread and can start none, and otherwise uses the threads that it has. So the first one stays.
     builder.enable_time().max_blocking_threads(WAITING_THREADS).thread_keep_alive(Duration::MAX);
     // Needed for the network only. With it tokio may make descriptors for signals, and panics where it can have none.
     #[cfg(feature = "s3")]

@@ -18,7 +18,7 @@ pub(crate) struct ShipArguments {
     /// AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION from the environment, and for other servers AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or AWS_ENDPOINT.
     #[arg(value_name = "ADDRESS")]
     pub(crate) to: OsString,
-    /// How long every commit can be restored. What is older is removed.
+    /// How long every commit can be restored. Older objects are removed.
     #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) keep: Duration,
     /// Ship the whole database, and not only the commits that are new: after `restore --check` has found damage, and where the manifest is lost or damaged.
@@ -27,7 +27,7 @@ pub(crate) struct ShipArguments {
     /// Go on under this name although it has the history of another database, which stays until it is older than --keep.
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// Believe the clock although it is ahead of the time that has verifiably passed, and remove what is older than --keep by it.
+    /// Believe the clock although it is ahead of the time that has verifiably passed, and remove objects older than --keep by it.
     #[arg(long)]
     pub(crate) trust_clock: bool,
     /// End with the error of the store when it has taken nothing for so long, also while another shipper holds the lock of a folder. An error that does not
@@ -63,7 +63,7 @@ pub(crate) struct RestoreArguments {
     /// Restore the state after this commit.
     #[arg(long, value_name = "NUMBER", conflicts_with = "time")]
     pub(crate) commit: Option<u64>,
-    /// Restore nothing, and print what can be restored: the spans of time, and their commits.
+    /// Restore nothing, and print the points to restore: the spans of time, and their commits.
     #[arg(long, conflicts_with_all = ["folder", "time", "commit", "check"])]
     pub(crate) list: bool,
     /// Restore nothing, and read and check all that was shipped; exit code 6 when anything is damaged.

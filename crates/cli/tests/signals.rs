@@ -30,7 +30,7 @@ fn place() -> tempfile::TempDir {
     folder
 }
 
-/// Checks that only what belongs to a closed database is in its folder.
+/// Checks that only files of a closed database are in its folder.
 fn check_folder(folder: &Path, what: &[&str]) {
     let entries = std::fs::read_dir(folder.join("d"))
         .expect("it is there")

@@ -61,7 +61,7 @@ impl Meter {
         self.settled = (self.entries, self.bytes);
     }
 
-    /// Takes the counts back to what was committed, after a failure.
+    /// Takes the counts back to the committed entries, after a failure.
     pub(crate) fn fall_back(&mut self) {
         (self.entries, self.bytes) = self.settled;
     }

@@ -1,4 +1,4 @@
-//! `salvage`: writes what can be read of a damaged database into a new one, and prints what is lost.
+//! `salvage`: writes the readable part of a damaged database into a new one, and prints the losses.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -34,7 +34,7 @@ pub(super) fn stat(db: &Db, path: &Path, (count, compressible): (bool, bool), js
         };
         tables.insert(name, entries);
     }
-    // Tables without compression, and those whose entry cannot be read, are left out.
+    // Tables without compression, or with an unreadable entry, are left out.
     let compression: BTreeMap<&String, &str> = tables
         .keys()
         .filter_map(|name| Some((name, db.compression(name).ok().filter(|of| *of != Compression::None)?)))

@@ -84,7 +84,7 @@ fn create(db: &Db, names: &[String]) -> Result<ExitCode> {
     }
     for (index, name) in names.iter().enumerate() {
         if let Err(error) = db.create_table(name) {
-            // Those before it were made by this call, and are empty.
+            // This call has made the tables before it, and they are empty.
             names[..index].iter().try_for_each(|created| db.drop_table(created))?;
             return Err(error.into());
         }

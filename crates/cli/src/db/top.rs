@@ -114,7 +114,7 @@ fn rate(name: &str, now: &Counters, before: Option<&(Counters, Instant)>, at: In
     number(now, name).saturating_sub(earlier) as f64 / seconds.max(1e-3)
 }
 
-/// Returns the value that `percent` percent of the times in a histogram do not exceed, of those since the look before, or since the
+/// Returns the value that `percent` percent of the times in a histogram do not exceed, among the times since the look before, or since the
 /// database was opened.
 fn percentile(name: &str, percent: f64, now: &Counters, before: Option<&(Counters, Instant)>) -> String {
     let buckets = |counters: &Counters| -> BTreeMap<u64, u64> {

@@ -155,7 +155,7 @@ impl Load<'_> {
     /// The error of the system; `Usage` for a folder.
     pub(super) fn check_input(&self) -> Result<()> {
         let Some(path) = self.file else { return Ok(()) };
-        // Opening a pipe waits for its writer, and loses what the writer has written if it is closed again.
+        // Opening a pipe waits for its writer, and loses the bytes written there if it is closed again.
         let metadata = std::fs::metadata(path).map_err(|error| unusable(path, &error))?;
         if metadata.is_file() {
             File::open(path).map_err(|error| unusable(path, &error))?;

@@ -1,4 +1,4 @@
-//! `verify` and `check`: read all of a database, or of a dump, and print what is damaged.
+//! `verify` and `check`: read all of a database, or of a dump, and print the damage.
 
 use std::path::Path;
 use std::process::ExitCode;

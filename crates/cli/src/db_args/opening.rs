@@ -22,7 +22,7 @@ pub(crate) struct OpenArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ReadingArguments {
     /// Open the database for reading only, also while a program has it open, and write nothing: on media that cannot be
-    /// written, and of a backup. Shows what was committed before; what the program's log has changed since its last
+    /// written, and of a backup. Shows the state committed before; the changes in the program's log since its last
     /// checkpoint must fit into --cache, which is 256 MiB then by default, where that much memory may be used.
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -78,7 +78,7 @@ fn a_database_that_was_killed_is_checked_with_its_log_and_stays_as_it_is() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut stdin, &rows(20_000)).unwrap();
-    // The pipe is shorter than what was written, so most of it has been loaded by now.
+    // The pipe is shorter than the input, so most of it has been loaded by now.
     assert_eq!(said(&db(folder.path(), &["check", "d"]), 5).lines().count(), 1);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -30,7 +30,7 @@ fn printed_keys_are_read_again_by_every_command_and_act_on_no_terminal() {
     let json = said(&run(&["scan", "d", "--table", "u", "--json"]), 0);
     assert!(is_plain(&json) && json.contains("\\u001b[2J\\u009b31m\\u007f"), "{json}");
 
-    // What a scan prints is put, bounds a scan, and is deleted.
+    // The output of a scan is put, bounds a scan, and is deleted.
     said(&run(&["put", "d", key, value, "--table", "copy", "--create-table"]), 0);
     assert_eq!(said(&run(&["scan", "d", "--table", "copy"]), 0), line);
     assert_eq!(said(&run(&["scan", "d", "--from", key, "--to", "plain"]), 0), line);

@@ -1,4 +1,5 @@
-//! `nofault db salvage`: what can be read comes out, what cannot is listed, and the damaged database stays as it is.
+//! `nofault db salvage`: readable entries come out, unreadable ones are listed, and the damaged database stays as it
+//! is.
 
 use std::path::Path;
 
