@@ -1,7 +1,7 @@
 //! The one error of this crate, and its way into the error of openraft.
 //!
-//! openraft stops a node at the first error of its storage: the message is what an operator gets to see, so it names the
-//! action, the place and the cause.
+//! openraft stops a node at the first error of its storage: an operator sees only the message, so it names the action,
+//! the place and the cause.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) type StorageResult<C, T> = std::result::Result<T, StorageError<<C as 
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The database refused a call. Its [kind](nofault::Error::kind) says what can be done.
+    /// The database refused a call. Its [kind](nofault::Error::kind) names the remedy.
     #[error("{0}")]
     Database(nofault::Error),
     /// A file of a snapshot could not be read or written.
@@ -29,7 +29,7 @@ pub enum Error {
         /// The error of the system.
         cause: Arc<io::Error>,
     },
-    /// Bytes in the database, or in a snapshot, are not those that were written there, or were written by a program whose
+    /// Bytes in the database, or in a snapshot, differ from the bytes written there, or were written by a program whose
     /// types differ.
     #[error("{0}")]
     Damaged(String),
@@ -45,7 +45,7 @@ pub enum Error {
     /// The group is open already: tasks of openraft may have it for a moment after `Raft::shutdown`. Open it again a little later.
     #[error("{0}")]
     Busy(String),
-    /// The state machine was dropped, as after an internal error, before it did what the log store waited for.
+    /// The state machine was dropped, as after an internal error, before it did the work that the log store waited for.
     #[error("{0}")]
     Stopped(String),
     /// The application cannot apply an entry. The node stops: see [`Application::apply`](crate::Application::apply).

@@ -1,5 +1,5 @@
 //! Consensus on one nofault database: the log store and the state machine of [openraft](https://docs.rs/openraft) 0.9 with its
-//! feature `storage-v2`. openraft decides what is agreed; the application brings its network, its requests and what they do.
+//! feature `storage-v2`. openraft decides on the entries; the application brings its network, its requests and their effects.
 //!
 //! Log, vote and state of a node, or of many groups on one node, lie in one [`nofault::Db`], so their commits have one
 //! order, and a power cut leaves a prefix of it:
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | entries that are durable when the callback is called | one deferred commit; a task awaits the group of the log, which appends in flight share |
 //! | a durable vote | the same, awaited |
-//! | truncate, purge | deletes of the range, deferred: what follows them is behind them in the order |
+//! | truncate, purge | deletes of the range, deferred: later writes are behind them in the order |
 //! | apply | one deferred commit for the changes and the last applied log id |
 //! | a snapshot | a file with the rows of the state's tables as of one moment, written while entries are applied |
 //! | install a snapshot | the rows go into new tables; one durable commit makes them the state |
@@ -91,13 +91,13 @@
 //! ```
 //!
 //! # Promises
-//! - What a callback or a vote has acknowledged survives a power cut, and log, vote and state are then as of one moment
+//! - Everything acknowledged by a callback or a vote survives a power cut, and log, vote and state are then as of one moment
 //!   (`tests/power_cuts.rs` cuts the power at each step).
 //! - A leader that restarts leads again only after an election: its state may lack entries whose clients have received an answer.
 //! - The end of a core, by an error of the storage or a panic, is known: see [`ended`]. The group can then be opened again in the same process.
 //! - No call blocks the executor. `append` returns when readers see the entries, without the disk.
-//! - A snapshot that is damaged, that is not the one that the database names, or that the log does not follow, is never offered; one that is damaged,
-//!   or of another group than the one whose [id](StateTables::name_group) the state has, is never installed.
+//! - A snapshot that is damaged, that the database does not name, or that the log does not follow, is never offered; a damaged one, or one of another
+//!   group than the state's [id](StateTables::name_group), is never installed.
 //!
 //! Types of requests, nodes and ids are written by [postcard](https://docs.rs/postcard): their fields may not be skipped, flattened or
 //! untagged, and a change of a type is a change of the format. The futures of snapshots need a tokio runtime.
@@ -134,7 +134,7 @@ pub use crate::snapshot_file::SnapshotFile;
 pub use crate::state::{StateReader, StateTables, StateView};
 pub use crate::state_machine::{Application, SnapshotBuilder, StateMachine};
 
-/// Opens the log store and the state machine of a node in one group, for `Raft::new`. What is missing is created: the tables of the database, whose
+/// Opens the log store and the state machine of a node in one group, for `Raft::new`. Missing parts are created: the tables of the database, whose
 /// names begin with `group` and a slash, and `snapshots`, a folder of this group alone for files of snapshots. `tables` are the tables of the
 /// replicated state, the same on every node; with a table more, a node starts with that table empty.
 ///

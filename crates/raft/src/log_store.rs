@@ -1,13 +1,13 @@
 //! The log of a node, and its vote, in two tables of the database.
 //!
-//! Every change is a deferred commit; what must be durable is then awaited with [`Db::await_durable`]. Why this is enough:
+//! Every change is a deferred commit; durability, where needed, is then awaited with [`Db::await_durable`]. Why this is enough:
 //!
 //! 1. The database makes commits durable in their order. After a power cut it shows all commits up to one of them, and none
 //!    behind it: log, vote and state machine of one moment.
 //! openraft calls one store one call at a time, and each call has committed when it returns. So commits are in the order of the
 //! calls, and a durable vote proves that everything before it is durable.
-//! 3. Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
-//!    what is written, and reported, after it, which is behind it in the order.
+//! Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
+//! later, reported writes, which are behind it in the order.
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
 //!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
 //!    for the installation. A vote does not.
@@ -139,7 +139,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         self.purging.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Removes what a purge has left, if the state has it by now.
+    /// Removes the rest of a purge, if the state has it by now.
     async fn remove_purged(&self) -> Result<()> {
         if let Some(upto) = self.purging().filter(|upto| self.has_applied(upto)) {
             let mut batch = Batch::new();
@@ -150,7 +150,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(())
     }
 
-    /// Removes what a purge has left, if the state has it. Waits for this if the entry before `index` is not there: what is written
+    /// Removes the rest of a purge, if the state has it. Waits for this if the entry before `index` is not there: entries written
     /// from `index` on would follow a hole after a power cut.
     async fn purge_before(&mut self, index: u64) -> Result<()> {
         if let Some(upto) = self.purging()
@@ -256,7 +256,7 @@ impl<C: RaftTypeConfig> LogStore<C> {
         Ok(())
     }
 
-    /// Removes the entries up to `index`, the first ones first. `batch` has what is to be committed with the first of them.
+    /// Removes the entries up to `index`, the first ones first. `batch` has the changes to commit with the first of them.
     async fn remove_up_to(&self, index: u64, mut batch: Batch) -> Result<()> {
         if let (Some((first, _)), Some((last, _))) = (self.log.first().await?, self.log.last().await?) {
             let end = index.min(index_of(&last)?).saturating_add(1);
@@ -353,7 +353,7 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
         removed.await.map_err(|error| error.of_storage(ErrorSubject::Log(log_id), ErrorVerb::Delete))
     }
 
-    /// Removes the entries up to `log_id`. The first commit notes that they are gone: what a crash leaves of them is removed at the next opening.
+    /// Removes the entries up to `log_id`. The first commit notes that they are gone: the rest after a crash is removed at the next opening.
     /// Entries that the state does not have yet only count as removed: a later call removes them.
     async fn purge(&mut self, log_id: LogId<C::NodeId>) -> StorageResult<C, ()> {
         *self.purging.lock().unwrap_or_else(PoisonError::into_inner) = Some(log_id.clone());

@@ -59,7 +59,7 @@ struct Opening {
 }
 
 impl Opening {
-    /// Returns the one after `before`, or the first one.
+    /// Returns the opening after `before`, or the first.
     fn after(before: Option<Self>) -> Self {
         let Self { store, number, mut ids } =
             before.unwrap_or_else(|| Self { store: random(), number: 0, ids: Vec::new() });

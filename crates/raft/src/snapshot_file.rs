@@ -65,7 +65,7 @@ impl SnapshotFile {
 impl Drop for SnapshotFile {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // What cannot be removed now is removed when the state machine is opened.
+            // A part that cannot be removed now is removed when the state machine is opened.
             let _ = std::fs::remove_file(part);
         }
     }

@@ -1,4 +1,4 @@
-//! The folder of a node's snapshots: one that is complete, and those that are being written or received.
+//! The folder of a node's snapshots: the complete one, and snapshots being written or received.
 //!
 //! Files next to the database, and no table in it: a follower that reads slowly keeps a file, and not old pages of the
 //! database, which it would lose to the limit on them; and openraft takes bytes to seek in.

@@ -62,7 +62,7 @@ impl StateTables {
         self.tables.iter().map(|(name, table)| (name.as_str(), table))
     }
 
-    /// Opens the tables of a generation, and creates those that are missing.
+    /// Opens the tables of a generation, and creates the missing ones.
     pub(crate) async fn open(meta: &Table, group: &str, generation: u64, names: &[String]) -> Result<Self> {
         let mut tables = Vec::new();
         for name in names {
@@ -97,7 +97,7 @@ fn name_of(group: &str, generation: u64, table: &str) -> String {
 
 /// Reads the replicated state, on any task, while openraft owns the state machine. Cheap to clone.
 ///
-/// What it shows is what this node has applied. For a linearizable read ask openraft first:
+/// It shows the entries applied by this node. For a linearizable read ask openraft first:
 /// `raft.ensure_linearizable().await?`, then [`StateReader::view`].
 #[derive(Debug, Clone)]
 pub struct StateReader {
@@ -122,7 +122,7 @@ impl StateReader {
         self.view().group_id().await
     }
 
-    /// Makes these the tables of the state, and returns those before.
+    /// Makes these the tables of the state, and returns the previous ones.
     pub(crate) fn replace(&self, tables: StateTables) -> StateTables {
         std::mem::replace(&mut *self.tables.write().unwrap_or_else(PoisonError::into_inner), tables)
     }

@@ -27,7 +27,7 @@ use crate::state::{GROUP, StateReader, StateTables, StateView};
 
 const APPLIED: &str = "applied";
 
-/// Entries of one commit: what a transaction remembers of its reads is bounded.
+/// Entries of one commit: the memory of a transaction's reads is bounded.
 const ENTRIES_A_COMMIT: usize = 64;
 /// Rows, and bytes, of one commit while a snapshot is installed. Few, so that votes and appends come between.
 const ROWS_A_COMMIT: usize = 128;
@@ -35,7 +35,7 @@ const BYTES_A_COMMIT: usize = 256 << 10;
 /// Time after which a snapshot that found no room is written again.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(1);
 
-/// What an application does with the entries of the log.
+/// How an application applies the entries of the log.
 ///
 /// ```
 /// use nofault::Transaction;
@@ -86,7 +86,7 @@ pub trait Application<C: RaftTypeConfig>: Send + Sync + 'static {
     fn no_answer(&self) -> C::R;
 }
 
-/// What the tables of the state show, kept in one row and committed with them.
+/// The log position of the tables' state, kept in one row and committed with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct AppliedState<C: RaftTypeConfig> {
@@ -95,7 +95,7 @@ pub(crate) struct AppliedState<C: RaftTypeConfig> {
     membership: StoredMembership<C::NodeId, C::Node>,
 }
 
-/// What a state machine, its snapshots and their builders share.
+/// Shared by a state machine, its snapshots and their builders.
 #[derive(Debug)]
 struct Shared<C: RaftTypeConfig> {
     /// First, and so dropped before the database: see [`LogStore`](crate::LogStore).
@@ -135,7 +135,7 @@ where
     C: RaftTypeConfig<Entry = Entry<C>, SnapshotData = SnapshotFile>,
     A: Application<C>,
 {
-    /// Opens the state, and removes what an interrupted installation of a snapshot has left.
+    /// Opens the state, and removes the remains of an interrupted installation of a snapshot.
     pub(crate) async fn open(
         group: &str,
         names: Vec<String>,
@@ -156,7 +156,7 @@ where
         Ok(Self { shared: Arc::new(shared), application, tables, applied, told })
     }
 
-    /// Returns the last log id of the state, and of what it becomes.
+    /// Returns the last log id of the state, and later ones as it advances.
     pub(crate) fn last_applied(&self) -> watch::Receiver<Option<LogId<C::NodeId>>> {
         self.told.subscribe()
     }
@@ -198,7 +198,7 @@ where
         Ok(answers)
     }
 
-    /// Applies entries in a transaction. Returns what the state will show, and the answers.
+    /// Applies entries in a transaction. Returns the new applied state, and the answers.
     async fn apply_in(&self, change: &Transaction, entries: &[Entry<C>]) -> Result<(AppliedState<C>, Vec<C::R>)> {
         let (mut applied, mut answers) = (self.applied.clone(), Vec::with_capacity(entries.len()));
         for entry in entries {

@@ -234,7 +234,7 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
                 saved
             }
             8 => {
-                // Only what is not applied may conflict.
+                // Only entries that are not applied may conflict.
                 let Some(last) = last.filter(|last| *last >= applied) else { continue };
                 let from = rng.u64(applied..=last);
                 let Some(conflict) = next.log.get(&from).map(|entry| entry.log_id) else { continue };
@@ -276,7 +276,7 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
                 let installed = moments.attempt(content);
                 moments.attempt(purged.clone());
                 let number = moments.attempt(Content { log: more, ..purged });
-                // openraft has the log purged, and writes what follows, while another task installs the snapshot.
+                // openraft has the log purged, and writes the entries behind, while another task installs the snapshot.
                 let writes = async {
                     log.purge(upto).await.map_err(drop)?;
                     log.append_entries(entries).await.map_err(drop)?.await.map_err(drop)
@@ -306,7 +306,7 @@ async fn live(log: &mut Log, state: &mut State, moments: &mut Moments, rng: &mut
     true
 }
 
-/// Opens the node after a power cut, checks what it shows, and that its complete snapshot is one that it may offer.
+/// Opens the node after a power cut, checks its state, and that it may offer its complete snapshot.
 async fn reopened(db: &Db, folder: &Path, moments: &mut Moments, what: &str) -> (Log, State) {
     let (mut log, mut state) = open(db, folder).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = content(&mut log, &mut state).await;
@@ -343,7 +343,7 @@ fn cut_once(seed: u64, cut: u64, steps: usize) -> (bool, u64) {
         let what = format!("seed {seed}, cut after {cut} of {events} events, {after}");
         let db = Db::open_in(&after.directory(), &settings()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let (mut log, mut state) = reopened(&db, folder.path(), &mut moments, &what).await;
-        // The node continues, and keeps what it writes from now on.
+        // The node continues, and keeps its writes from now on.
         assert!(live(&mut log, &mut state, &mut moments, &mut rng, 6).await, "{what}");
         db.await_durable().await.unwrap();
         let newest = moments.newest();
@@ -553,7 +553,7 @@ fn entries_behind_a_snapshot_that_is_being_installed_wait_for_it_and_votes_do_no
             foreign_snapshot(&mut rng, &content(&mut log, &mut state).await).await;
         let upto = newest.applied.unwrap();
         log.purge(upto).await.unwrap();
-        // What counts as removed is not seen any more, and still there after a power cut.
+        // An entry that counts as removed is not seen any more, and still there after a power cut.
         let found = log.get_log_state().await.unwrap();
         assert_eq!((found.last_purged_log_id, found.last_log_id), (Some(upto), Some(upto)));
         assert!(log.try_get_log_entries(..).await.unwrap().is_empty());

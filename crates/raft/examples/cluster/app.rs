@@ -69,7 +69,7 @@ pub(crate) mod bytes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Response(pub(crate) Option<Vec<u8>>);
 
-/// What each node does with the requests.
+/// How each node applies the requests.
 #[derive(Debug)]
 pub(crate) struct Values;
 

@@ -32,7 +32,7 @@
 //! with an older or emptied folder is refused by the others, and ends with the reason.
 //!
 //! Kill one with `kill -9`, start it again, and it catches up. `tests/processes` does so, cuts the network between the nodes,
-//! and checks what clients saw.
+//! and checks the histories of the clients.
 
 mod app;
 mod network;

@@ -16,7 +16,7 @@ use crate::app::{Request, Types, VALUES, Values};
 use crate::network::{Contacts, Network};
 use crate::service::Options;
 
-/// The pause before another life: the first, and the longest. Each is twice as long as the one before, until a life was longer than the longest.
+/// The pause before another life: the first, and the longest. Each is twice as long as the last, until a life was longer than the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 

@@ -23,7 +23,7 @@ use crate::app::{Request, Types, VALUES};
 use crate::network::serve;
 use crate::node::{Life, live};
 
-/// What a node is told when it starts.
+/// The settings with which a node starts.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) id: u64,
@@ -142,7 +142,7 @@ async fn write(node: Node, request: Request) -> Result<Vec<u8>, Refusal> {
     written(while_running(&raft, raft.client_write(request)).await)
 }
 
-/// Sets a value; the answer is the one before.
+/// Sets a value; the answer is the previous value.
 async fn put_value(State(node): State<Node>, Path(key): Path<String>, value: Bytes) -> Result<Vec<u8>, Refusal> {
     write(node, Request::Put { key, value: value.into() }).await
 }

@@ -82,7 +82,7 @@ async fn a_core_that_a_full_disk_has_ended_begins_again_in_the_process_when_ther
         drop(raft.shutdown().await);
         drop((raft, reader));
         world.set_capacity(None);
-        // Ends all handles, also those that tasks of openraft still have.
+        // Ends all handles, also the handles of openraft's tasks.
         drop(db.close().await);
         db = Db::open_in(&world.directory(), &settings()).unwrap();
     }

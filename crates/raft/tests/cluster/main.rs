@@ -232,7 +232,7 @@ async fn a_follower_that_lags_behind_the_log_gets_a_snapshot_and_goes_on() {
     assert_eq!(cluster.value(lagging, "last").await.as_deref(), Some("2"));
     drop(view);
 
-    // It starts again from what it has: the snapshot that it received, its state and its log.
+    // It starts again from its own data: the snapshot that it received, its state and its log.
     cluster.stop(lagging).await;
     let (db, log, mut state) = storage(&cluster.path(lagging)).await;
     assert!(state.get_current_snapshot().await.unwrap().is_some());

@@ -31,7 +31,7 @@ fn config() -> Arc<Config> {
     Arc::new(config.validate().unwrap())
 }
 
-/// What clients were told, or not, of their writes: of each client the last element that was acknowledged, and the last sent.
+/// The clients' knowledge of their writes: of each client the last element that was acknowledged, and the last sent.
 type Acknowledgements = BTreeMap<u64, (u64, u64)>;
 
 /// Starts the node, checks that it has what was acknowledged, and writes until the power is cut, or `writes` are done by each client.

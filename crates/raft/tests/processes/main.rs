@@ -1,5 +1,5 @@
 //! Real processes over loopback: they are killed with `SIGKILL` and cut off from each other, and members come and go, while clients append to lists and
-//! read them. What the clients saw is checked for linearizability, with every append that was acknowledged.
+//! read them. The clients' history is checked for linearizability, with every append that was acknowledged.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
@@ -349,7 +349,7 @@ async fn clients_see_linearizable_lists_over_kills_and_partitions() {
     let mut rng = Rng::with_seed(seed);
     let (mut kills, mut splits) = (0, 0);
     for round in 0..8 {
-        // The leader every other time: it is the one with something to lose.
+        // The leader every other time: only it has something to lose.
         let victim = if round % 2 == 0 { cluster.leader(&NODES).await } else { NODES[rng.usize(..3)] };
         if round % 4 < 2 {
             cluster.kill(victim);
