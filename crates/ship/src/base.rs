@@ -155,7 +155,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    /// Writes the changes added as one commit: the state after all of them counts, not those between.
+    /// Writes the added changes as one commit: the state after all of them counts, and no state between.
     async fn end_commit(&mut self) -> Result<()> {
         self.object.push(self.base.commit, self.base.time_ms, &std::mem::take(&mut self.changes))?;
         self.changes_bytes = 0;

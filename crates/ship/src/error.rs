@@ -18,7 +18,7 @@ pub enum ErrorKind {
     AlreadyExists,
     /// The call itself is wrong, or the options are: the message says how.
     InvalidCall,
-    /// The store does not do what is needed, or a later version wrote what is there.
+    /// The store lacks a needed operation, or a later version wrote its content.
     Unsupported,
     /// The store refuses for a reason that does not pass by itself: a wrong place, such as a file where a folder must be.
     Refused,
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Busy,
     /// The store cannot be reached, or fails, after all attempts.
     Store,
-    /// An object differs from the one that was written. Restore another point; keep the store as it is.
+    /// An object differs from its original. Restore another point; keep the store as it is.
     Corrupt,
     /// The database fails; its own message follows.
     Database,
@@ -89,7 +89,7 @@ impl Error {
     }
 }
 
-/// Returns the kind of an error of the system, if it is one that tells a caller what to do.
+/// Returns the kind of an error of the system, if it tells a caller how to react.
 pub(crate) fn kind_of_system(error: &std::io::Error) -> Option<ErrorKind> {
     use std::io::ErrorKind as Io;
     Some(match error.kind() {

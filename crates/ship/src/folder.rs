@@ -4,8 +4,8 @@
 //! and puts. The version of a manifest is a checksum of its content: inode, time and length, by which `LocalFileSystem` tells versions apart, may
 //! come again within a tick of the clock.
 //!
-//! Kept true by: every put with a condition holds both locks, the one of the folder itself, which cannot be removed, and the one of a
-//! file in it, which also works over a network. Both end with the process that holds them.
+//! Kept true by: every put with a condition holds two locks: the lock of the folder itself, which cannot be removed, and the lock of
+//! a file in it, which also works over a network. Both end with the process that holds them.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -205,7 +205,7 @@ impl std::error::Error for FolderError {
     }
 }
 
-/// Returns what makes an error of the system one of the store.
+/// Returns a function that turns an error of the system into a store's.
 fn at(place: &std::path::Path) -> impl Fn(std::io::Error) -> StoreError {
     move |cause| StoreError::Generic {
         store: FOLDER_STORE,

@@ -1,4 +1,4 @@
-//! The manifest: which objects there are, and who may add to them. It is the only object that changes, and what it does not name does
+//! The manifest: it lists the objects, and their writer. It is the only object that changes, and an object that it does not name does
 //! not exist.
 //!
 //! It advances by conditional puts: each names the version that it replaces. A shipper that begins writes its own number into it. From
@@ -50,7 +50,7 @@ impl NamedObject {
     /// Reads the object.
     ///
     /// # Errors
-    /// `Corrupt` when it is not the one that was written, or gone.
+    /// `Corrupt` when it differs from its original, or is gone.
     pub(crate) async fn read(&self, remote: &Remote) -> Result<Vec<u8>> {
         let bytes = remote.get(&self.name, self.bytes).await?;
         if bytes.len() as u64 != self.bytes || hex(checksum(&bytes)) != self.checksum {
@@ -152,7 +152,7 @@ impl Epoch {
         self.bases.iter().enumerate().filter(|(_, base)| self.leads_on(base.commit))
     }
 
-    /// Returns a base with those that it stands on: first one of the whole, then increments in their order.
+    /// Returns a base with the bases that it stands on: first one of the whole, then increments in their order.
     ///
     /// # Errors
     /// `Corrupt` when one of them is missing.
@@ -169,7 +169,7 @@ impl Epoch {
     }
 }
 
-/// What distinguishes an epoch from all others, also from the epochs of a store that was emptied and filled again.
+/// The distinction of an epoch from all others, also from the epochs of a store that was emptied and filled again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EpochName {
     pub(crate) id: u64,

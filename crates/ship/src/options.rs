@@ -10,7 +10,7 @@ use crate::remote::Patience;
 pub struct ShipOptions {
     /// The name under which the database is shipped: a prefix in the store, which no other database uses.
     pub name: String,
-    /// Time for which commits are collected before they are shipped. What a commit may lose when the machine is lost is about this and
+    /// Time for which commits are collected before they are shipped. The loss of commits when the machine is lost is about this and
     /// the time of two requests. [`Ship::durable`](crate::Ship::durable) does not wait for it.
     pub every: Duration,
     /// Bytes of commits, before compression, that are shipped at once without waiting for the time to pass.

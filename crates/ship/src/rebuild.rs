@@ -176,7 +176,7 @@ async fn recover(
     let of_copies = present.iter().filter_map(|it| parse_copy(&it.name));
     let of_copies = of_copies.filter(|(_, of)| *of == history).map(|(sequence, _)| sequence).max();
     let sequence = labels.iter().map(|(label, _)| label.sequence).chain(of_copies).max().unwrap_or(0).max(copied);
-    // Those that were written earlier are named by the copy, or by no manifest.
+    // Earlier ones are named by the copy, or by no manifest.
     labels.retain(|(label, _)| label.sequence >= copied);
     let mut assembly = Assembly::new(copy.as_ref().map(|copy| copy.epochs.clone()).unwrap_or_default());
     let sound = read_all(remote, labels, &mut remarks).await?;
@@ -244,7 +244,7 @@ async fn newest_copy(
         };
         let is_of_these =
             names.is_empty() || copy.names().next().is_none() || copy.names().any(|it| names.contains(it));
-        // All that it names may be gone, and what was written after it be there.
+        // All objects that it names may be gone, and later ones be there.
         if is_of_these || is_any_of(remote, objects, &copy.history).await? {
             newest.entry(copy.history.clone()).or_insert(copy);
         } else {

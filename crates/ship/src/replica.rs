@@ -41,7 +41,7 @@ use crate::shipper::{Ship, Takeover};
 pub struct ReplicaOptions {
     /// The name under which the source is shipped.
     pub name: String,
-    /// Time between two looks at what was shipped: one small request each, while there is nothing new.
+    /// Time between two looks at the manifest: one small request each, while there is nothing new.
     pub every: Duration,
 }
 
@@ -141,7 +141,7 @@ pub struct PromotedReplica {
     pub commit: CommitSeq,
 }
 
-/// What the handle and the task of a replica share.
+/// Shared by the handle and the task of a replica.
 #[derive(Debug)]
 struct Shared {
     /// The copy that is read. Locked for writing while a commit is applied that changes tables, and while another copy takes its place.
@@ -342,7 +342,7 @@ impl Replica {
         // The name is the other database's until now: a promotion is for this.
         let options = ShipOptions { take_over: true, ..options };
         let takeover = Takeover::begin(task.copy.db(), store, options).await?;
-        // What the older shipper has named by now is all that it will ever name.
+        // The older shipper will never name more than it has named by now.
         task.base.remote = task.base.remote.with_attempts(READING.attempts);
         _ = self.shared.is_ending.send_replace(false);
         task.catch_up(takeover.manifest()).await?;
@@ -356,7 +356,7 @@ impl Replica {
         Ok(PromotedReplica { db, ship, folder, commit })
     }
 
-    /// Ends the task, and returns what it has had.
+    /// Ends the task, and returns its parts.
     async fn stopped(&mut self) -> Result<Task> {
         _ = self.shared.is_ending.send_replace(true);
         let task = self.task.take().ok_or_else(ended)?;
@@ -399,12 +399,12 @@ impl Follower {
         Copy::open(db).await?.ok_or_else(promoted)
     }
 
-    /// Makes a copy from the newest base of an epoch, and makes it the one that counts.
+    /// Makes a copy from the newest base of an epoch, and makes it the current one.
     async fn copy_of(&self, epoch: &Epoch) -> Result<Copy> {
         let missing = || Error::new(ErrorKind::NotFound, "an epoch without a copy of the whole");
         let base = epoch.bases.last().ok_or_else(missing)?;
         let bases = epoch.chain(epoch.bases.len() - 1)?;
-        // What an earlier attempt has left.
+        // Remains of an earlier attempt.
         self.home.remove_others()?;
         let number = self.home.unused()?;
         let settings = Settings { page_bytes: base.page_bytes as usize, ..self.settings.clone() };
@@ -437,7 +437,7 @@ impl Task {
     /// that on disk are the same.
     async fn run(mut self) -> Self {
         let (mut ending, every) = (self.shared.is_ending.subscribe(), self.every);
-        // Tells those that wait, also after a panic and when the runtime ends.
+        // Wakes the waiting calls, also after a panic and when the runtime ends.
         let last_words = LastWords(Arc::clone(&self.shared));
         loop {
             match self.round().await {
@@ -456,7 +456,7 @@ impl Task {
         self
     }
 
-    /// Looks at the manifest, and applies what is new.
+    /// Looks at the manifest, and applies its news.
     async fn round(&mut self) -> Result<()> {
         let remote = &self.base.remote;
         let found = match &self.seen {
@@ -480,7 +480,7 @@ impl Task {
         Ok(())
     }
 
-    /// Tells the handle what is in the store.
+    /// Tells the handle the state of the store.
     fn note_newest(&self, manifest: &Manifest) {
         let Some(epoch) = manifest.epochs.last() else { return };
         self.shared.status.send_modify(|status| {
@@ -490,7 +490,7 @@ impl Task {
         });
     }
 
-    /// Applies what a manifest names and the copy does not have.
+    /// Applies the pieces that a manifest names and the copy lacks.
     ///
     /// # Errors
     /// `Corrupt` when an object is damaged, or gone: the manifest may be too old by now. `Closed` when the replica is to end. `Database`.
@@ -533,7 +533,7 @@ impl Task {
         Ok(())
     }
 
-    /// Tells the handle what was reached.
+    /// Tells the handle the progress.
     fn report(&self) {
         self.shared.status.send_modify(|status| status.reached.clone_from(self.copy.reached()));
     }
@@ -565,7 +565,7 @@ async fn unless_ending<T>(shared: &Shared, work: impl Future<Output = Result<T>>
     }
 }
 
-/// Tells those that wait for a replica that its task has ended.
+/// Tells waiting callers that the task of a replica has ended.
 struct LastWords(Arc<Shared>);
 
 impl Drop for LastWords {

@@ -190,7 +190,7 @@ async fn read_for(remote: &Remote, point: Point) -> Result<(Manifest, Vec<String
     }
 }
 
-/// The way to a point: an epoch, and in it the base after which its log is applied, with those on which it stands.
+/// The way to a point: an epoch, and in it the base after which its log is applied, with the bases below it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way<'m> {
     pub(crate) epoch: &'m Epoch,

@@ -437,7 +437,7 @@ impl Task {
                 () = self.ordered(|orders| orders.is_closing || orders.wanted > epoch.last) => {}
             }
         }
-        // All of them have a record in the log, and are durable soon. Those that are not are left to the next object.
+        // All of them have a record in the log, and are durable soon. The others are left to the next object.
         let until = self.db.snapshot().commit().0;
         let time_is_over = tokio::time::sleep(COLLECT_AT_MOST);
         tokio::pin!(time_is_over);

@@ -103,7 +103,7 @@ fn mergeable(log: &[LogObject]) -> Option<Range<usize>> {
     (count >= 2).then(|| start..start + count)
 }
 
-/// Takes objects too old out of the manifest, and removes those that were taken out long enough ago: by the believed time, so that a clock that is
+/// Takes old objects out of the manifest, and removes the objects taken out long enough ago: by the believed time, so that a clock that is
 /// ahead removes nothing early.
 async fn forget(writer: &mut Writer, now: SystemTime) -> Result<()> {
     let (forgetting_ms, step) = writer.look_at_clock(now);
@@ -149,7 +149,7 @@ fn forget_before(manifest: &mut Manifest, from_ms: u64, now_ms: u64) {
     manifest.garbage.extend(names.into_iter().map(|name| Garbage { name, since_ms: now_ms }));
 }
 
-/// Removes objects, several at the same time. Those that are gone already count as removed.
+/// Removes objects, several at the same time. Missing ones count as removed.
 pub(crate) async fn remove(writer: &Writer, names: &[&str]) -> Result<()> {
     for names in names.chunks(REMOVED_AT_ONCE) {
         let mut removed = JoinSet::new();

@@ -126,8 +126,8 @@ fn check_part(base: &Base, number: usize, raw: &[u8]) -> std::result::Result<(),
     Ok(())
 }
 
-/// Checks the content of a piece of the log behind commits up to `time_ms`, and returns the number of its commits; fails with what
-/// is wrong.
+/// Checks the content of a piece of the log behind commits up to `time_ms`, and returns the number of its commits; fails with the
+/// fault.
 fn check_log(log: &LogObject, raw: &[u8], time_ms: &mut u64) -> std::result::Result<u64, String> {
     let (mut rest, mut at, mut commits) = (raw, log.after, 0);
     while let Some(commit) = take_commit(&mut rest).map_err(|error| error.to_string())? {

@@ -257,7 +257,7 @@ async fn another_database_is_refused_under_a_name_unless_it_takes_it_over() {
         let error = refused(&other, &store, options).await;
         assert!(error.kind() == ErrorKind::AlreadyExists && error.to_string().contains("--take-over"), "{error}");
     }
-    // The refusal has not fenced the one that runs.
+    // The refusal has not fenced the running shipper.
     running.durable().await.unwrap();
     running.close().await.unwrap();
     assert_eq!(latest(&source, &store).await, shipped);

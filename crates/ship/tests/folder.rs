@@ -86,8 +86,8 @@ async fn of_two_shippers_to_one_folder_the_older_is_fenced_and_no_promise_is_los
     assert_eq!(keys(address(folder.path()).store).await, [b"second".to_vec()]);
 }
 
-/// Shippers that take the name from each other without a pause, on threads of one process: what one of them was
-/// promised is in a span of its history, whichever took the name last.
+/// Shippers that take the name from each other without a pause, on threads of one process: every promise to one of them
+/// is in a span of its history, whichever took the name last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn shippers_that_take_a_folder_from_each_other_lose_no_promise() {
     let folder = tempfile::tempdir().unwrap();

@@ -184,7 +184,7 @@ fn a_replica_that_is_killed_at_any_step_has_a_state_of_the_source_and_goes_on() 
                 tokio::select! { () = work => true, () = faulty.stopped() => false }
             });
             in_a_process(async {
-                // What it has is read while the store cannot be reached.
+                // Its state is read while the store cannot be reached.
                 if path.join("current").exists() {
                     let replica = follow(FaultyStore::new(store.clone(), Faults::HangFrom(1, false))).await.unwrap();
                     let commit = check(&source, &replica, &what).await;
@@ -250,7 +250,7 @@ async fn after_a_replica_was_promoted_the_older_shipper_is_fenced_and_nothing_of
         faulty.set(Faults::None);
         let (number, error) = shipping.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Fenced, "{what}: {error}");
-        // All that its `durable` has promised is there, and what it has not promised may be there up to the fence.
+        // Everything promised by its `durable` is there, and other commits may be there up to the fence.
         let of_old = before.get("partitioned").map_or(0, |rows| rows.len());
         assert!(of_old == usize::from(number) || of_old == usize::from(number) + 1, "{what}: {of_old} and {number}");
         assert!(content(&db).await == before, "{what}");

@@ -146,7 +146,7 @@ async fn a_restore_that_has_begun_finds_its_objects_while_they_are_put_together(
     source.check(&db, restored.commit, "as the manifest was when it was read").await;
 }
 
-/// Options with many objects, of which those that are not needed are removed at once.
+/// Options with many objects; unneeded ones are removed at once.
 fn shipped_often() -> ShipOptions {
     ShipOptions { object_bytes: 900, grace: Duration::ZERO, ..options() }
 }

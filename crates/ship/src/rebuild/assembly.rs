@@ -187,7 +187,7 @@ fn drop_unfounded(epoch: &mut Epoch, remarks: &mut Vec<String>) {
             founded.push(base);
             continue;
         };
-        // An increment stands on the base before it, so those between the two were never named.
+        // An increment stands on the base before it, so bases between the two were never named.
         let place = founded.iter().rposition(|other| other.commit == on.commit);
         match place {
             Some(place) => {

@@ -1,6 +1,6 @@
 //! A database that follows another one commit by commit, and says in itself how far it is.
 //!
-//! A reserved table has the state: what it has reached, and the names of the source's tables by their ids there. A commit that only
+//! A reserved table has the state: its progress, and the names of the source's tables by their ids there. A commit that only
 //! changes entries is one batch together with the state. A change of tables is a separate commit, so such a commit of the source is
 //! written down first ([`DOING`]), then done, and then the state follows. A step that was written down and not finished is done again
 //! when the copy is opened: every step may be repeated.
@@ -97,7 +97,7 @@ impl Copy {
         &self.reached
     }
 
-    /// Returns what a reader needs.
+    /// Returns the parts for a reader.
     pub(super) fn reader(&self) -> CopyReader {
         CopyReader { db: self.db.clone(), state: self.state.clone() }
     }

@@ -1,7 +1,7 @@
-//! The folder of a replica: copies in folders `copy-<n>`, the file `current` with the name of the one that counts, and the file `lock`,
+//! The folder of a replica: copies in folders `copy-<n>`, the file `current` with the name of the current one, and the file `lock`,
 //! which keeps a second replica out.
 //!
-//! Kept true by: a copy is durable before `current` names it, and the file is replaced by a rename. What it does not name counts for
+//! Kept true by: a copy is durable before `current` names it, and the file is replaced by a rename. A copy that it does not name counts for
 //! nothing, and is removed by the replica with the lock.
 
 use std::fs::{self, File, TryLockError};
@@ -78,7 +78,7 @@ impl Home {
         Ok(self.copies()?.into_iter().chain(self.current()?).max().map_or(1, |most| most + 1))
     }
 
-    /// Makes another copy the one that counts. It is durable.
+    /// Makes another copy the current one. It is durable.
     pub(super) fn switch_to(&self, copy: u64) -> Result<()> {
         let (new, path) = (self.folder.join("current.new"), self.folder.join(CURRENT));
         let switch = || {
@@ -92,7 +92,7 @@ impl Home {
         switch().map_err(|error| failed(&path, &error))
     }
 
-    /// Removes all copies but the one that counts. Readers of another one may go on: they have its files open.
+    /// Removes all copies but the current one. Readers of another one may go on: they have its files open.
     pub(super) fn remove_others(&self) -> Result<()> {
         let current = self.current()?;
         for copy in self.copies()?.into_iter().filter(|copy| Some(*copy) != current) {

@@ -1,4 +1,4 @@
-//! What was shipped to a store in memory: its objects, and the newest state.
+//! The content of a store in memory: its objects, and the newest state.
 
 use std::sync::Arc;
 
