@@ -110,7 +110,7 @@ async fn page(
     Ok(lines)
 }
 
-/// What Prometheus asks for, now and then.
+/// The answer to Prometheus's scrapes.
 async fn metrics(State(inboxes): State<Inboxes>) -> String {
     inboxes.db.stats().to_prometheus()
 }

@@ -28,7 +28,7 @@ fn main() -> Result<()> {
         change.put(&accounts, 2u32.to_be_bytes(), (to + 10).to_le_bytes())
     })?;
 
-    // A snapshot does not see what comes after it.
+    // A snapshot does not see later writes.
     let before = db.snapshot();
     accounts.delete(7u32.to_be_bytes())?;
     println!("{} accounts, {} before", accounts.iter().count(), before.range::<&[u8]>(&accounts, ..)?.count());

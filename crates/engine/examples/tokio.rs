@@ -10,7 +10,7 @@ use nofault::{Batch, Db, Durability};
 async fn main() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("nofault-example-tokio-{}", std::process::id()));
     let db = Db::create(&folder, &Settings { cache_bytes: 8 << 20, ..Settings::default() }).await?;
-    // The runtime itself takes what the device has read: no other thread stands between the device and a task.
+    // The runtime itself takes completed reads: no other thread stands between the device and a task.
     db.complete_on_tokio()?;
     let items = db.create_table("items").await?;
     items.bulk_load((0..100_000u32).map(|number| (number.to_be_bytes(), [number as u8; 200]))).await?;

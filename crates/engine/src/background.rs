@@ -5,7 +5,7 @@
 //! the task owns, perhaps the last handle of the database; and closing a database waits for its work. A background
 //! thread must therefore not do that waiting itself (`db::open`).
 //!
-//! Operations wait for what is done there. So all work is started with a function that ends those waits when it panics.
+//! Operations wait for this work. So all of it is started with a function that ends the waits when it panics.
 
 mod runtime;
 mod work;

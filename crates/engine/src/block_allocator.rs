@@ -49,7 +49,7 @@ const NEAR_GROUPS: u64 = 4;
 const ROOMY_BLOCKS: u32 = 128;
 /// Most blocks of one contiguous run: a group without its spare blocks.
 pub(crate) const ROW_BLOCKS_MAX: u64 = GROUP_BLOCKS - SPARE_BLOCKS as u64;
-/// Most groups searched for a run of free blocks, those with the most free blocks first.
+/// Most groups searched for a run of free blocks, the groups with the most free blocks first.
 const GROUPS_LOOKED_AT: usize = 64;
 /// Steps of a `Budget` that forgetting one empty group spends.
 const STEPS_A_GROUP: usize = 4;

@@ -212,7 +212,7 @@ impl LoadedTable {
         self.map.memory_bytes() + self.map.leaf_bytes() + places + lists.saturating_sub(LISTS_BYTES_FREE)
     }
 
-    /// Returns the bytes of memory that a leaf takes: the newest places of its pages, and those that the next checkpoint
+    /// Returns the bytes of memory that a leaf takes: the newest places of its pages, and the places that the next checkpoint
     /// writes.
     pub(crate) fn bytes_a_leaf(page_bytes: usize) -> u64 {
         2 * BlockMap::bytes_a_leaf(page_bytes)
@@ -327,7 +327,7 @@ impl BufferPool {
         self.versions.metadata()
     }
 
-    /// Returns what brings leaves of the page table into memory, for threads that may block.
+    /// Returns the loader of the page table's leaves, for threads that may block.
     pub(crate) fn leaves(&self) -> &LeafLoads {
         &self.leaves
     }

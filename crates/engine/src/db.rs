@@ -529,7 +529,7 @@ impl Db {
         crate::format::node::key_bytes_max(self.page_bytes())
     }
 
-    /// Sets whether dropping this handle, and those made from it, may wait until the database is closed.
+    /// Sets whether dropping this handle, and handles made from it, may wait until the database is closed.
     pub(crate) fn with_waiting_drop(mut self, may_wait: bool) -> Self {
         self.owner.set_may_wait(may_wait);
         self

@@ -552,7 +552,7 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         self.feed.register(table, section.last.seq)
     }
 
-    /// Ends what [`Self::watch`] has begun.
+    /// Ends a watch begun by [`Self::watch`].
     pub(crate) fn end_watch(&self, queue: &Arc<WatchQueue>) {
         if !self.process.is_here() {
             return;

@@ -551,7 +551,7 @@ impl LogState {
     }
 
     /// Marks the open record as abandoned: it will not end. Recovery ignores its fragments, so checkpoints may pass
-    /// them. Those fragments may fill more of the log than its allowed size, and commits after them wait until a
+    /// them. They may fill more of the log than its allowed size, and commits after them wait until a
     /// checkpoint has freed space.
     fn give_up_record(&mut self) {
         let Some(given_up) = self.open_record.take() else { return };

@@ -85,7 +85,7 @@ impl DeferredBlocks {
         is_held
     }
 
-    /// Sets a block aside. Returns the one that was set aside first, to be freed, when there are too many.
+    /// Sets a block aside. Returns the oldest such block, to be freed, when there are too many.
     pub(super) fn set_aside(&mut self, block: BlockId) -> Option<BlockId> {
         self.set_aside.push_back(block);
         if self.set_aside.len() > SET_ASIDE_MAX { self.set_aside.pop_front() } else { None }
@@ -115,7 +115,7 @@ impl DeferredBlocks {
         self.waiting.remove(&block)
     }
 
-    /// Returns the number of blocks that wait, without those that are kept for readers in other processes: no checkpoint
+    /// Returns the number of blocks that wait, without the blocks kept for readers in other processes: no checkpoint
     /// makes these free.
     pub(super) fn len(&self) -> usize {
         self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()

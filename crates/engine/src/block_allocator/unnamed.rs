@@ -7,7 +7,7 @@ use super::group::{GROUP_WORDS, place_in_group};
 use super::group_of;
 use crate::format::BlockId;
 
-/// A set of blocks, a bit each, in groups of which only those with a block in the set take memory.
+/// A set of blocks, a bit each, in groups; only groups with a block in the set take memory.
 #[derive(Debug, Default)]
 pub(super) struct UnnamedBlocks {
     groups: FxHashMap<u32, [u64; GROUP_WORDS]>,

@@ -469,7 +469,7 @@ impl Range {
         Self::new(self.front.after(key))
     }
 
-    /// Ends the scan after `entries` more entries, those taken from its other end included.
+    /// Ends the scan after `entries` more entries, entries taken from its other end included.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

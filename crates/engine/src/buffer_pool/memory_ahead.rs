@@ -12,7 +12,7 @@ const AHEAD_BYTES: usize = 32 << 20;
 /// Fewest bytes in use before any are ahead.
 const USED_BYTES_MIN: usize = 4 << 20;
 
-/// The frames with memory: those in use as a rule, and some ahead.
+/// The frames with memory: the frames in use as a rule, and some ahead.
 #[derive(Debug, Default)]
 pub(super) struct MemoryAhead {
     /// Number of first frames that have memory.

@@ -79,7 +79,7 @@ impl PageCodec {
 }
 
 impl TableCodecs {
-    /// Sets the compression of all tables: those that are not in `tables` have none. `dictionaries` are all that there
+    /// Sets the compression of all tables: tables that are not in `tables` have none. `dictionaries` are all that there
     /// are, each in the catalog of every checkpoint from commit `since` on.
     pub(crate) fn reset(
         &self,
@@ -240,7 +240,7 @@ impl TableCodecs {
     }
 }
 
-/// What is written to one block.
+/// The content written to one block.
 pub(super) enum BlockContent<T> {
     /// A page as it is.
     Whole(T),

@@ -155,7 +155,7 @@ impl<'a> PrivateCopies<'a> {
 /// Returns a frame for one more copy when the commit holds `held` frames already.
 fn take_frame(versions: &Versions, reserved: &mut Vec<OwnedFrame>, held: usize) -> Attempt<OwnedFrame> {
     if reserved.is_empty() {
-        // The more the commit has taken, the more it will need: those that are left over are given back with its end.
+        // The more the commit has taken, the more it will need: the rest is given back with its end.
         take_frames(versions, held.max(1), reserved);
     }
     reserved.pop().ok_or(Wait::Full { frames: held + 1 })
@@ -348,7 +348,7 @@ impl Drop for PrivateCopies<'_> {
             }
             frames.push(copy.frame);
         }
-        // Those that were not used yet come last, and the first of them is the last of all: they are taken first again.
+        // Unused ids come last, and the first of them is the last of all: they are taken first again.
         ids.extend(self.reserved_ids.drain(..).rev());
         if !ids.is_empty() {
             let mut metadata = self.versions.metadata().lock();

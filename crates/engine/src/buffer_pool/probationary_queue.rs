@@ -75,7 +75,7 @@ impl ProbationaryQueue {
         }
     }
 
-    /// Records what became of entries taken from the queue: the pages in `left` were evicted, and the entries
+    /// Records the fate of entries taken from the queue: the pages in `left` were evicted, and the entries
     /// in `stay` go back into the queue.
     pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();

@@ -22,7 +22,7 @@
 //! | `in_flight` | groups reads into operations, and holds them until they complete |
 //! | `staged` | reads that wait for a thread that sends them |
 //! | `scheduler` | the queue and its next holder, and the counts of all reads |
-//! | `read_watch` | keeps the queue's descriptor for those who poll it |
+//! | `read_watch` | keeps the queue's descriptor for pollers |
 //! | `completion_demand` | decides which thread takes completions |
 //! | `failure` | ends all waits after a panic |
 //! | `installer` | checks completed reads, installs their pages, wakes the waiters |
@@ -222,7 +222,7 @@ impl Reads {
         &self.scheduler
     }
 
-    /// Returns what ends all waits after a panic.
+    /// Returns the failure that ends all waits after a panic.
     pub(super) fn failure(&self) -> &Failure {
         self.installer.failure()
     }

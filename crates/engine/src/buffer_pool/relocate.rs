@@ -336,7 +336,7 @@ impl Relocator {
         Ok(Some(tail))
     }
 
-    /// Lists again what is in the end of the file after a checkpoint, if anything is: pages changed in memory
+    /// Lists again the pages in the end of the file after a checkpoint, if there are any: pages changed in memory
     /// when they were to be moved, and old versions of them that the checkpoint wrote. Returns whether the end is not
     /// empty. Blocks.
     ///

@@ -25,7 +25,7 @@ impl Snapshot {
         Self { versions: Arc::clone(versions), seq, moment: Some(moment), too_old, essential }
     }
 
-    /// Lets the snapshot show all entries, also those that have expired.
+    /// Lets the snapshot show all entries, also expired ones.
     pub(crate) fn with_expired(self) -> Self {
         let mut all = self;
         all.moment = None;

@@ -33,9 +33,9 @@ pub(crate) struct View<'a> {
 pub(super) enum ShownEntries<'a> {
     /// All of them.
     All,
-    /// Those that have not expired by the time at which the view meets them.
+    /// Entries that have not expired by the time at which the view meets them.
     Unexpired(&'a GuardedClock),
-    /// Those that have not expired at this moment.
+    /// Entries that have not expired at this moment.
     At(Moment),
 }
 

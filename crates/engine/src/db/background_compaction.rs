@@ -243,7 +243,7 @@ impl CompactionWork {
             && !self.pacer.is_stopped()
         {
             let began = Instant::now();
-            // Commits before this step count as use of the database, those during it do not: most are the step's own.
+            // Commits before this step count as use of the database, commits during it do not: most are the step's own.
             self.idle.is_over(self.parts.pool.visible());
             let Ok(step) = block_on(self.parts.leaves.merge_from(tree, &from)) else { break };
             self.idle.ignore(self.parts.pool.visible());

@@ -86,7 +86,7 @@ impl From<Error> for StopCause {
     }
 }
 
-/// What a load does with the entries that the table has.
+/// A load's treatment of the entries that the table has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Present {
     /// There are none; where there are, the load is refused.

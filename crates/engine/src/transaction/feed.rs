@@ -104,7 +104,7 @@ struct FeedState {
     pending: VecDeque<Item>,
     pending_bytes: usize,
     queues: Vec<Arc<WatchQueue>>,
-    /// The reason why no commits follow those that are pending.
+    /// The reason why no commits follow the pending ones.
     end: Option<Error>,
 }
 
@@ -286,7 +286,7 @@ pub(crate) struct WatchQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Commits that were lost, all before those in `records`.
+    /// Lost commits, all before the commits in `records`.
     lost: Option<LostCommits>,
     records: VecDeque<Arc<CommitRecord>>,
     bytes: usize,

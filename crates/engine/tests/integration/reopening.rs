@@ -56,7 +56,7 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
             let table = db.table("t").unwrap();
             assert!(table.get(7_u32.to_be_bytes()).unwrap().is_some_and(|value| value.iter().all(|byte| *byte == 39)));
         }
-        // Closing gives back what the log of so little data took.
+        // Closing gives back the log space of so little data.
         assert!(file_bytes.iter().all(|bytes| *bytes <= 1 << 20), "{file_bytes:?}");
     }
 }

@@ -166,7 +166,7 @@ fn entries_expire_by_the_clock_of_the_process_that_reads() {
     let behind = Db::open_read_only(&path, &with(&ManualClock::at(start))).unwrap();
     of_writer.advance(Duration::from_secs(60));
     assert!(!is_there(&db) && is_there(&behind), "the clock of the reader is behind");
-    // What was removed is gone for everyone who opens the database afterwards. Its time was rounded up, and a thread of
+    // A removed entry is gone in every later opening of the database. Its time was rounded up, and a thread of
     // the writer's may be first.
     of_writer.advance(Duration::from_secs(60));
     db.remove_expired().unwrap();

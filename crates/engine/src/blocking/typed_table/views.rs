@@ -68,7 +68,7 @@ impl<K: Key, V: Value> TypedRange<K, V> {
     /// [`Range::next_batch`].
     ///
     /// # Errors
-    /// As [`Range::next_batch`]; `WrongType` for an entry that is not of these types: those before it are returned first.
+    /// As [`Range::next_batch`]; `WrongType` for an entry of other types: the entries before it are returned first.
     pub fn next_batch(&mut self, entries_max: usize) -> Result<Vec<(K, V::Item)>> {
         if self.reader.is_over()? {
             return Ok(Vec::new());

@@ -69,7 +69,7 @@ impl BlockIndex {
         chunk.map_or(&[], |sets| &sets[set % CHUNK_SETS].0)
     }
 
-    /// Returns the frames that may hold a block: those for which its set has a word with the low half of its number.
+    /// Returns the frames that may hold a block: frames whose set has a word with the low half of the block's number.
     pub(super) fn candidates(&self, block: BlockId) -> impl Iterator<Item = Found<'_>> {
         self.words(block).iter().filter_map(move |place| {
             let word = place.load(Ordering::Acquire);

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What is assumed before anything was measured.
+/// Costs assumed before anything was measured.
 const WAIT_NS: u64 = 50_000;
 const PACE_NS: u64 = 10_000;
 const DECOMPRESSION_NS: u64 = 2_000;

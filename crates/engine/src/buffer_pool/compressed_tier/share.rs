@@ -52,7 +52,7 @@ pub(in crate::buffer_pool) enum Need {
     InThread,
 }
 
-/// The number of frames that blocks may have, and what decides about it.
+/// The number of frames that blocks may have, and the facts that decide about it.
 #[derive(Debug)]
 pub(super) struct TierShare {
     is_on: AtomicBool,
@@ -71,7 +71,7 @@ struct Judge {
     /// Misses of a window, and those that are left of the current one.
     window: usize,
     left: usize,
-    /// What the tier has saved in this window, or would have, and what it has cost, in nanoseconds.
+    /// The tier's savings in this window, real or possible, and its costs, in nanoseconds.
     saved_ns: u64,
     cost_ns: u64,
     /// Windows left in which nothing is decided.
@@ -112,7 +112,7 @@ impl TierShare {
         self.is_judged && (block.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & self.unwatched == 0
     }
 
-    /// Returns what reads and restored pages cost.
+    /// Returns the costs of reads and of restored pages.
     pub(super) fn costs(&self) -> &Costs {
         &self.costs
     }

@@ -66,7 +66,7 @@ impl<'a> Checker<'a> {
         Self { base, history, thread_of, seen: Vec::new(), shown_durable: Vec::new(), longest: BTreeMap::new() }
     }
 
-    /// Checks a view, also against those checked before.
+    /// Checks a view, also against the views checked before.
     ///
     /// # Errors
     /// A description of the rule that the view breaks.
