@@ -135,7 +135,7 @@ fn cargo_command(arguments: &[&str]) -> Command {
 }
 
 /// Waits for a child process. A child that runs too long is killed with all its descendants, and their command lines
-/// are printed; the hanging test is the one that the output shows as running.
+/// are printed; the output shows the hanging test as running.
 fn wait(mut child: Child, limits: Option<Limits>) -> Result<ExitStatus> {
     let Some(limits) = limits else { return child.wait().context("cargo cannot be waited for") };
     let started = Instant::now();

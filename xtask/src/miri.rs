@@ -1,13 +1,13 @@
 //! Runs the tests of the unsafe code that Miri can interpret. Miri reports undefined behaviour that an ordinary run does
 //! not show: use after free, reads of uninitialized memory, references that alias, data races, wrong alignment.
 //!
-//! Miri interprets no io_uring, no mapped files and no `ppoll`, so what it can run is the memory that the rings and the
+//! Miri interprets no io_uring, no mapped files and no `ppoll`, so its runs cover the memory that the rings and the
 //! pool share ([`RUNS`]): buffers and their pieces, frames, private copies of pages, versions under epoch guards, and the
 //! semaphore. The pool's tests run on the simulated disk. It is some thousand times slower than the machine, so tests
 //! whose work is their size are skipped, by name.
 //!
 //! There is no run of ThreadSanitizer. It knows no fences (`atomic::fence`), on which crossbeam-epoch and the pool's own
-//! reclamation stand, and reports each use of them as a race; suppressing those would hide the races that matter. Miri
+//! reclamation stand, and reports each use of them as a race; suppressing these would hide the races that matter. Miri
 //! does understand fences and checks for races on the interleavings that it tries; `cargo xtask models` checks the
 //! protocols between threads on all interleavings, under the memory model of C++.
 
@@ -117,7 +117,7 @@ fn miri(root: &Path, run: &Run) -> Command {
         .env("MIRIFLAGS", format!("-Zmiri-disable-isolation -Zmiri-ignore-leaks {}", run.aliasing.flag()))
         // Properties are tried on few cases: a case takes seconds.
         .env("PROPTEST_CASES", "2")
-        // The toolchain of this process must not decide for the one named above.
+        // The toolchain of this process must not decide for the toolchain named above.
         .env_remove("CARGO")
         .env_remove("RUSTC")
         .env_remove("RUSTUP_TOOLCHAIN");

@@ -13,12 +13,14 @@
 //! 9. Every path of the repository that a document names exists ([`documents`]).
 //! 10. Every `Type::name` in ARCHITECTURE.md and docs/walks.md exists ([`names`]).
 //! 11. Names and comments use the words of the field, and types are nouns ([`words`]).
+//! 12. Comments say whose a thing is by possessives, and use nouns instead of pronouns ([`phrases`]).
 //!
 //! It reads text, not syntax: `crate::name`, `super::name` and `use crate::{…}` outside comments and tests.
 
 mod circles;
 mod documents;
 mod names;
+mod phrases;
 mod unsafe_files;
 mod words;
 
@@ -56,6 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     circles::check(root, &mut wrong)?;
     unsafe_files::check(root, &files, &mut wrong)?;
     words::check(root, &files, &mut wrong)?;
+    phrases::check(root, &files, &mut wrong)?;
     documents::check(root, &files, &mut wrong)?;
     names::check(root, &files, &mut wrong)?;
     check_dead_files(root, &files, &mut wrong)?;

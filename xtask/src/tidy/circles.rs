@@ -1,4 +1,4 @@
-//! No circle between files: a reader who opens a file and then those that it imports must come to an end.
+//! No circle between files: a reader of a file and then of its imports must come to an end.
 //!
 //! An arrow from one file to another is a path in its code – after `use` or inside an expression – whose longest prefix that names a
 //! module leads there. A `mod` line by itself is no arrow, nor is a path from a module to one that contains it: the parts of a module may use

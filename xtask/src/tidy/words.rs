@@ -1,5 +1,5 @@
 //! Names and comments use the field's words. `xtask/banned-words.txt` has the words that do not, each with the word to write instead;
-//! and no type is named by a bare participle, which says in which state a thing is and not what it is.
+//! and no type is named by a bare participle, which names a thing's state and not the thing.
 //!
 //! It reads text, not syntax: every word of a line counts, in comments, strings and the parts of identifiers (`bell_rings`, `BellRings`).
 
@@ -12,7 +12,7 @@ use super::read;
 const LIST: &str = "xtask/banned-words.txt";
 
 /// The folders in which names and comments are checked.
-const FOLDERS: [&str; 8] =
+pub(super) const FOLDERS: [&str; 8] =
     ["crates/cli", "crates/engine", "crates/io", "crates/lab", "crates/raft", "crates/ship", "crates/sim", "fuzz"];
 
 /// Nouns that end as a participle does, and names of well-known types.
