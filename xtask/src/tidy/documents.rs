@@ -1,4 +1,4 @@
-//! Every path of this repository that a Markdown document names exists.
+//! Every path of this repository that a Markdown document names exists, and so does the place in a file to which a link leads.
 //!
 //! A path is
 //!
@@ -8,6 +8,8 @@
 //!
 //! Of a pattern (`docs/*.md`, `experiments/<id>/tests.rs`) only the folders before it must exist. A path that git ignores is the output of some
 //! command and need not exist.
+//!
+//! A link's fragment, `[text](guide.md#watch-it)`, is a heading of the linked document as GitHub names it; in a source it is a function.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -25,10 +27,18 @@ const SOURCES: [&str; 6] = ["rs", "md", "toml", "yml", "cff", "js"];
 pub(super) fn check(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
     let tree = Tree::new(files);
     for document in files.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
-        for (line, path) in missing(&read(&root.join(document))?, document, &tree) {
+        let text = read(&root.join(document))?;
+        for (line, path) in missing(&text, document, &tree) {
             if !is_ignored(root, &path) {
                 wrong.push(format!("{}:{line}: names `{path}`, which does not exist", document.display()));
             }
+        }
+        let linked = |path: &Path| std::fs::read_to_string(root.join(path)).ok();
+        for (line, target) in missing_places(&text, document, linked) {
+            wrong.push(format!(
+                "{}:{line}: links `{target}`, where there is no such heading or function",
+                document.display()
+            ));
         }
     }
     Ok(())
@@ -109,11 +119,51 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
 
 /// The targets of a line's links that lead into the repository, without their fragments.
 fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.match_indices("](").filter_map(|(at, mark)| {
-        let target = line[at + mark.len()..].split_once(')')?.0;
-        let path = target.split('#').next().unwrap_or_default();
-        (!path.is_empty() && !path.contains("://") && !path.starts_with("mailto:")).then_some(path)
+    targets(line).map(|target| target.split('#').next().unwrap_or_default()).filter(|path| !path.is_empty())
+}
+
+/// The targets of a line's links that lead into the repository, or to another place of the same document.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.match_indices("](").filter_map(|(at, mark)| Some(line[at + mark.len()..].split_once(')')?.0));
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+/// The targets with a fragment that leads nowhere in a file that exists, with line numbers. `linked` reads a file.
+fn missing_places(text: &str, document: &Path, linked: impl Fn(&Path) -> Option<String>) -> Vec<(usize, String)> {
+    let folder = document.parent().unwrap_or(Path::new(""));
+    let mut found = Vec::new();
+    for (number, line) in prose(text) {
+        for target in targets(line) {
+            let Some((path, fragment)) = target.split_once('#') else { continue };
+            let there = if path.is_empty() { Some(text.to_owned()) } else { linked(&normal_from(folder, path)) };
+            let is_source = path.ends_with(".rs");
+            let has_place = |text: String| match is_source {
+                true => text.contains(&format!("fn {fragment}(")),
+                false => prose(&text).any(|(_, line)| line.starts_with('#') && anchor(line) == fragment),
+            };
+            if !there.is_none_or(has_place) {
+                found.push((number, target.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The numbered lines of a document that are in no code block.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_block = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        !is_fence && !in_block
     })
+}
+
+/// The name of a heading in links, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let title = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 fn normal(path: &str) -> PathBuf {
@@ -154,6 +204,18 @@ mod tests {
         assert_eq!(broken, [(2, "docs/format.md".to_owned()), (2, "none.svg".to_owned())]);
         assert!(missing_in("README.md", "[a](https://x.org/a.md) [b](#c) [d](mailto:a@b.c)").is_empty());
         assert_eq!(missing_in("README.md", "[a](../b.md)"), [(1, "../b.md".to_owned())]);
+    }
+
+    #[test]
+    fn a_fragment_is_a_heading_of_a_document_or_a_function_of_a_source() {
+        let text = "# Top\n[a](x.md#watch-it-2) [b](x.md#gone) [c](#top) [d](#no) [e](c.rs#works) [f](c.rs#fails) [g](none.md#h)\n```\n[h](#x)";
+        let linked = |path: &Path| match path.to_str() {
+            Some("docs/x.md") => Some("## `Watch` it, 2!\n```\n# gone\n```\n".to_owned()),
+            Some("docs/c.rs") => Some("fn works() {}\n// fails".to_owned()),
+            _ => None,
+        };
+        let found = missing_places(text, Path::new("docs/d.md"), linked);
+        assert_eq!(found, [(2, "x.md#gone".to_owned()), (2, "#no".to_owned()), (2, "c.rs#fails".to_owned())]);
     }
 
     #[test]
