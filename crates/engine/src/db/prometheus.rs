@@ -190,7 +190,7 @@ fn push_pool(all: &mut Vec<Metric<'_>>, pool: &PoolStats) {
         pages_moved: Counter "pages_moved_total" "Pages that compaction moved next to their neighbours.",
         pages_compressed: Gauge "pages_compressed" "Pages that lie compressed in the data file.",
         blocks_compressed: Gauge "blocks_compressed" "Blocks that compressed pages share.",
-        blocks_loose: Gauge "blocks_loose" "Blocks that packing compressed pages anew would save.",
+        blocks_loose: Gauge "blocks_loose" "Blocks that repacking compressed pages would save.",
         tier_blocks: Gauge "tier_blocks" "Blocks of compressed pages in memory.",
         tier_blocks_wanted: Gauge "tier_blocks_wanted" "Blocks of compressed pages that may be in memory.",
         tier_hits: Counter "tier_hits_total" "Pages restored from blocks in memory.",
