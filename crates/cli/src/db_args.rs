@@ -148,7 +148,7 @@ pub(crate) enum DbCommand {
         /// Create the database first; it is an error if there is one already. If loading fails, it is removed again.
         #[arg(long)]
         create: bool,
-        /// Table of the entries that name no table (plain lines never name one). Missing tables are created.
+        /// Table of the entries naming no table (plain lines never name one). Missing tables are created.
         #[arg(long, default_value = "main", value_name = "NAME")]
         table: String,
         #[command(flatten)]
@@ -201,7 +201,7 @@ pub(crate) enum DbCommand {
     },
     /// Write everything that can be read of a damaged database into a new one, and list what is lost: tables, ranges of
     /// keys, values, commits. The damaged database stays as it is. Exit code 6 when anything is lost. Entries that may be
-    /// outdated, because the part of the page table that names their version is lost, go to separate tables.
+    /// outdated, because the part of the page table naming their version is lost, go to separate tables.
     Salvage {
         /// The folder of the damaged database.
         source: PathBuf,
@@ -330,7 +330,7 @@ pub(crate) struct ScanArguments {
     /// First key after the range: printing stops before it.
     #[arg(long, allow_hyphen_values = true, value_name = "KEY")]
     pub(crate) to: Option<String>,
-    /// Print only keys that begin with this prefix.
+    /// Print only keys beginning with this prefix.
     #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub(crate) prefix: Option<String>,
     /// Print from the last key to the first.

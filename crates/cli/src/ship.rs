@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const REQUEST_AT_LEAST: Duration = Duration::from_secs(1);
 const REQUEST_AT_MOST: Duration = Duration::from_secs(60);
 
-/// Most threads for calls that wait for a folder: as many as objects are read at the same time.
+/// Most threads for calls waiting for a folder: as many as objects are read at the same time.
 const WAITING_THREADS: usize = 8;
 
 /// The exit code for an error of shipping, by the error's kind.

@@ -297,7 +297,7 @@ fn a_user_without_rights_gets_a_run() {
         eprintln!("skipped: this user may have its own cgroup, so what follows is not known");
         return;
     }
-    // No cgroup, and the data is too small for a ballast: experiments that need a limit are skipped with the reason,
+    // No cgroup, and the data is too small for a ballast: experiments needing a limit are skipped with the reason,
     // the others run.
     let Some(mut command) = lab.as_nobody(&["access", "async"]) else { return };
     let ended = outcome(&mut command);

@@ -13,7 +13,7 @@ use nofault::db::{Change, WatchEvent};
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Error};
 
-/// The prices that begin with a prefix, by their names.
+/// The prices beginning with a prefix, by their names.
 type Prices = Arc<Mutex<BTreeMap<String, String>>>;
 
 fn text(bytes: &[u8]) -> String {

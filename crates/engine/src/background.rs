@@ -1,7 +1,7 @@
 //! Runs the background work of databases, and tells code whether it runs on a thread of a database.
 //!
 //! The databases of a process share the threads of this work (`runtime`); a mapped store has a dedicated thread ([`start`]).
-//! These threads call wakers, which are foreign code. A waker that holds the last reference to its task drops everything
+//! These threads call wakers, which are foreign code. A waker holding the last reference to its task drops everything
 //! the task owns, perhaps the last handle of the database; and closing a database waits for its work. A background
 //! thread must therefore not do that waiting itself (`db::open`).
 //!

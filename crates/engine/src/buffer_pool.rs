@@ -223,7 +223,7 @@ impl LoadedTable {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExcessBlocks {
     pub(crate) file: u64,
-    /// Not needed once the blocks that wait for a checkpoint are free.
+    /// Not needed once the blocks waiting for a checkpoint are free.
     pub(crate) idle: u64,
     /// Not needed as long as just as many blocks wait for a checkpoint.
     pub(crate) in_use: u64,

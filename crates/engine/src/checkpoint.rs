@@ -206,7 +206,7 @@ impl Checkpointer {
         while self.pool.metadata().lock().allocator.free_kept(sequence) > 0 {}
     }
 
-    /// Makes the superblock name a feature before the first record that needs it is in the log: so a build that does not
+    /// Makes the superblock name a feature before the first record needing it is in the log: so a build that does not
     /// know the feature refuses the database. Makes a checkpoint, once in the life of a database. Blocks.
     ///
     /// # Errors
@@ -419,7 +419,7 @@ impl Checkpointer {
         self.log.wants_checkpoint() || self.deferred_share() >= 1.0
     }
 
-    /// Returns the number of blocks that wait for a checkpoint to be free, as a share of the number for which one is
+    /// Returns the number of blocks waiting for a checkpoint to be free, as a share of the number for which one is
     /// made. A checkpoint that would write more pages than it makes blocks free is not made for them.
     fn deferred_share(&self) -> f64 {
         let dirty = self.pool.dirty_pages();

@@ -3,7 +3,7 @@
 //!
 //! Compressed bytes come from a disk, so decompressing takes any bytes, writes no more than it was asked for, and fails
 //! with an error. `lz4_flex` is built in its safe variant: it has no `unsafe` code. Zstandard is a C library, and a
-//! feature of this crate: without it this build reads and writes no table that uses it.
+//! feature of this crate: without it this build reads and writes no table using it.
 
 mod dictionary;
 #[cfg(not(feature = "zstd"))]

@@ -1,7 +1,7 @@
 //! Runs the future of a blocking call on the calling thread.
 //!
 //! Every call of the database is defined once, as a future. An executor polls it with the waker of a task: then a wait
-//! is `Pending`. [`block_on`] polls it with a waker that belongs to the calling thread. Then a wait finds out with
+//! is `Pending`. [`block_on`] polls it with a waker belonging to the calling thread. Then a wait finds out with
 //! [`blocks`] that it may block, and happens inside the poll, where the thread submits and reaps its own reads. A wait
 //! for something that only another thread can give, such as a permit, is `Pending` here as well: the thread parks until
 //! its waker is called.

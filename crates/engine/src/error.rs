@@ -1,7 +1,7 @@
 //! The one public error type. [`ErrorKind`] tells which reaction is possible; the message names the failure, its place
 //! and its cause.
 //!
-//! Errors are `Clone`: one failed read is reported to every task that waits for the page. An error has no `source`: its
+//! Errors are `Clone`: one failed read is reported to every task waiting for the page. An error has no `source`: its
 //! message contains the cause, which a printer of whole chains would print a second time.
 
 use std::fmt;

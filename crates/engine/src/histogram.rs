@@ -117,9 +117,9 @@ pub struct Histogram {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket {
-    /// The least value that belongs to the bucket.
+    /// The least value belonging to the bucket.
     pub least: u64,
-    /// The greatest value that belongs to the bucket. The last bucket there is has greater ones as well.
+    /// The greatest value belonging to the bucket. The last bucket there is has greater ones as well.
     pub greatest: u64,
     /// Number of values in the bucket.
     pub count: u64,

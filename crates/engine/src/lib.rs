@@ -76,7 +76,7 @@ pub mod typed;
 mod verify;
 mod wal;
 
-/// Compiles the programs of the pages that begin with one.
+/// Compiles the programs of the pages beginning with one.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/guide.md")]

@@ -291,7 +291,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Returns a view of a snapshot. Its `page` returns `Failed(SnapshotTooOld)` once the store has evicted the snapshot.
     fn view<'a>(&'a self, snapshot: &'a Self::Snapshot) -> Self::View<'a>;
 
-    /// Returns the most frames that one set of `PageCopies` may hold: a commit that needs more publishes in portions.
+    /// Returns the most frames that one set of `PageCopies` may hold: a commit needing more publishes in portions.
     fn copy_frames_max(&self) -> usize;
 
     /// Returns the most pages that all tickets together may pin. An operation takes its share of these pins before it waits

@@ -96,7 +96,7 @@ pub struct Settings {
     /// the next opening believes the clock it finds.
     pub clock: ClockSource,
     /// For tests only. With a seed, every random choice, and every choice that otherwise depends on the rest of the
-    /// process, follows from the seed: one thread that uses a database without background threads on a simulated disk
+    /// process, follows from the seed: one thread using a database without background threads on a simulated disk
     /// repeats its history exactly. Databases created with the same seed cannot tell their files apart.
     pub seed: Option<u64>,
     /// What only the tests of nofault set. The field cannot be named in an expression, so that every expression that

@@ -12,7 +12,7 @@
 //! 1. A pass ends: its list of pages is made once, and another pass follows only when this one has made the file
 //!    shorter.
 //! 2. The file never grows for it.
-//! 3. A snapshot or a backup that holds blocks in the end ends the pass; [`ShrinkEnding`] names it. The background
+//! 3. A snapshot or a backup holding blocks in the end ends the pass; [`ShrinkEnding`] names it. The background
 //!    thread tries again after a pause, which doubles for as long as there is no gain.
 //! 4. One thread at a time shrinks a file.
 
@@ -250,7 +250,7 @@ impl Shrinker {
     }
 
     /// Returns whether so much of the file would be given back that it is worth the work. While the database is in use
-    /// (not `is_idle`), blocks that wait for a checkpoint to be free count as used: others will wait soon.
+    /// (not `is_idle`), blocks waiting for a checkpoint to be free count as used: others will wait soon.
     pub(crate) fn is_due(&self, is_idle: bool) -> bool {
         let excess = self.pool.excess_blocks();
         let (blocks, least, share) = match is_idle {

@@ -534,13 +534,13 @@ impl<S: Store, L: CommitLog> Commits<S, L> {
         Err(Refusal::Conflict(section.last.position))
     }
 
-    /// Runs after a commit became visible, outside of the commit section. Commits that wait for the log leave this work
-    /// to the thread that writes it.
+    /// Runs after a commit became visible, outside of the commit section. Commits waiting for the log leave this work
+    /// to the thread writing it.
     fn clear_up_after(&self, durability: Durability) {
         if durability == Durability::Deferred {
             self.store.clear_up();
         }
-        // A commit that waits for the log may be visible already: then the log's thread has delivered before it was.
+        // A commit waiting for the log may be visible already: then the log's thread has delivered before it was.
         if self.feed.is_watched() {
             self.feed.deliver(self.store.visible());
         }

@@ -2,7 +2,7 @@
 //!
 //! Commits append the fragments of their records to memory inside the commit section. One thread at a time is the group-commit
 //! leader: it takes all pending fragments, up to the size of a group, and writes them durably on its own thread with one system
-//! call. More than one group of fragments goes out as a few groups in flight. A thread that waits for its own commit becomes the
+//! call. More than one group of fragments goes out as a few groups in flight. A thread waiting for its own commit becomes the
 //! leader if there is none. When that commit is durable it first wakes the next leader, then the threads and tasks of the other
 //! commits in its groups. For tasks and for deferred commits the WAL writer thread (`background_writer`) is the leader. Commits
 //! are acknowledged in the order of the log, in whatever order the writes complete. Groups fill segments of one preallocated,
@@ -91,7 +91,7 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// Size in bytes of the log since the last checkpoint, beyond which new records wait for a checkpoint.
     pub(crate) log_bytes: u64,
-    /// Limit on the bytes of appended fragments that wait in memory.
+    /// Limit on the bytes of appended fragments waiting in memory.
     pub(crate) buffer_bytes: usize,
     /// Fixes the number of an opening, which is random otherwise, for reproducible tests.
     pub(crate) seed: Option<u64>,
@@ -178,7 +178,7 @@ struct LogState {
     durable_commit: CommitSeq,
     /// The sequence number of the last group that is durable together with all groups before it.
     durable_sequence: u64,
-    /// The sequence number of the last durable group that contains a fragment of a record.
+    /// The sequence number of the last durable group containing a fragment of a record.
     content_sequence: u64,
     /// The sequence number of the last group that a durable group, or the superblock, records as durable; `stated` is
     /// the end of that group on the scale of `LogPosition`.
@@ -434,7 +434,7 @@ impl Log {
         self.0.prepare_growth()
     }
 
-    /// Serves the tickets that wait for log space, after a checkpoint. Tickets that still lack a segment get a new one,
+    /// Serves the tickets waiting for log space, after a checkpoint. Tickets that still lack a segment get a new one,
     /// or are refused with `NoSpace`. Blocks.
     pub(crate) fn checkpoint_made(&self, begun: u64) {
         self.0.settle_growth(begun);

@@ -440,7 +440,7 @@ pub enum ReaderUse {
     Log,
 }
 
-/// A writer's view of the processes that read its file.
+/// A writer's view of the processes reading its file.
 pub trait ReaderWatch: Send + Sync + fmt::Debug {
     /// Returns whether a reader has registered one of these numbers. One system call.
     ///

@@ -198,7 +198,7 @@ impl Folder {
     /// [`Directory::lock`].
     ///
     /// # Errors
-    /// `Busy`, naming the process that holds the lock; `InvalidCall` for an invalid name, for a file that holds
+    /// `Busy`, naming the process holding the lock; `InvalidCall` for an invalid name, for a file that holds
     /// anything but the name of a process, and for anything else than a regular file; `NoPermission`, `NoSpace`.
     pub fn lock_by_name(&self, name: &str) -> Result<FolderLock> {
         FolderLock::take(self, name)

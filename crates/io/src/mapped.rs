@@ -199,7 +199,7 @@ impl MappedFile {
 
     /// Returns the raw map, unguarded: an access to a page that cannot be read stalls, or ends the process by SIGBUS.
     ///
-    /// While *another* thread hits a failing page inside a guard of the same map, a thread that uses this slice may
+    /// While *another* thread hits a failing page inside a guard of the same map, a thread using this slice may
     /// read zeroes in that page until that guard ends. A caller that must exclude this uses guards only.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the range stays mapped and readable while `self` lives; writers need `&mut self` or promise to keep

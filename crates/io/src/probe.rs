@@ -284,7 +284,7 @@ fn chosen(text: &str) -> String {
 /// Returns the type of the file system by the mount table, which tells ext4 from ext2; by `statfs` where the table
 /// cannot be read.
 fn file_system(path: &Path) -> Option<String> {
-    // The file system that holds the node of a device says nothing about the device.
+    // The file system holding the node of a device says nothing about the device.
     if std::fs::metadata(path).ok()?.file_type().is_block_device() {
         return None;
     }

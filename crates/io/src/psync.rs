@@ -119,7 +119,7 @@ impl Disk for PsyncDisk {
     }
 }
 
-/// The file of a disk, and its operations that wait for the pool.
+/// The file of a disk, and its operations waiting for the pool.
 #[derive(Debug)]
 struct PoolFile {
     file: DiskFile,

@@ -129,7 +129,7 @@ fn a_failure_has_the_systems_number_with_the_right_sign() {
 }
 
 /// Takes a queue to another thread and back. A ring with SINGLE_ISSUER refuses submissions there: the only way to make
-/// `submit` fail that needs no help from the driver.
+/// `submit` fail needing no help from the driver.
 fn on_another_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
 }
@@ -449,7 +449,7 @@ fn every_way_to_set_up_a_ring_keeps_the_contract() {
     }
 }
 
-/// A polling kernel thread completes entries before it frees their places in the ring. A queue that waits for a ring's
+/// A polling kernel thread completes entries before it frees their places in the ring. A queue waiting for a ring's
 /// worth of completions because the ring looks full waits for operations that were never submitted.
 #[test]
 fn no_reap_waits_for_ever_on_a_polled_ring_that_looks_full() {

@@ -1,4 +1,4 @@
-//! The lab's error: a kind, which decides the exit code, and a message that names the next step.
+//! The lab's error: a kind, which decides the exit code, and a message naming the next step.
 
 use std::fmt;
 

@@ -50,7 +50,7 @@ pub(crate) struct Description {
     pub(crate) change: &'static [&'static str],
     /// The rank of the experiment's main figure in a summary for a reader with little time: the lowest comes first.
     pub(crate) rank: u32,
-    /// Whether the experiment is part of a quick run that names no experiments. An experiment outside it still runs in
+    /// Whether the experiment is part of a quick run naming no experiments. An experiment outside it still runs in
     /// its short form when a quick run names it.
     pub(crate) in_quick: bool,
     /// Whether the experiment replays a trace of the user's. It is part of a run only where one is given.
@@ -125,7 +125,7 @@ pub(crate) trait Experiment: Sync {
         self.description().id
     }
 
-    /// The command that runs the experiment alone. An experiment with such a command is part of a run of the lab only
+    /// The command running the experiment alone. An experiment with such a command is part of a run of the lab only
     /// when the user names it.
     fn command(&self) -> Option<Command> {
         None
@@ -212,7 +212,7 @@ pub(crate) fn limit_flag(target: &Target) -> &'static str {
     if target.kind().is_ram_backed() { "--set ram_memory_bytes=BYTES" } else { "--memory" }
 }
 
-/// A command of the program that runs one experiment alone, under a different name.
+/// A command of the program running one experiment alone, under a different name.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     /// The command's name, as it is written after the program's name.

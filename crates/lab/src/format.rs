@@ -166,7 +166,7 @@ pub fn duration(seconds: f64) -> String {
 /// Formats a time in milliseconds since 1970 as date and time, UTC: `2026-03-01 12:30 UTC`.
 pub fn date(unix_ms: u64) -> String {
     let (seconds, days) = (unix_ms / 1000 % 86_400, (unix_ms / 86_400_000).min(3_000_000) as i64);
-    // Days to a civil date, by eras of 400 years that begin on the first of March.
+    // Days to a civil date, by eras of 400 years beginning on the first of March.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

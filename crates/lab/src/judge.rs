@@ -408,7 +408,7 @@ pub(crate) fn keys(groups: &[&Group<'_>]) -> Vec<String> {
     groups.iter().map(|group| group.key.clone()).collect()
 }
 
-/// The beginning of a sentence that names the target: `On the RAM-backed device, `; nothing for a target without a
+/// The beginning of a sentence naming the target: `On the RAM-backed device, `; nothing for a target without a
 /// name.
 pub(crate) fn on(target: &str) -> String {
     match target {

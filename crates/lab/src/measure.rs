@@ -1,4 +1,4 @@
-//! The measuring loop of every trial that runs for a set time: workers execute operations, one thread samples counters,
+//! The measuring loop of every trial running for a set time: workers execute operations, one thread samples counters,
 //! and the result is an [`Outcome`]. It is independent of files and methods.
 //!
 //! Why the figures can be trusted:

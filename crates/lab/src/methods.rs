@@ -180,7 +180,7 @@ impl Method {
         Self { pages: Pages::Own, warm: Warmth::Ready, ..self }
     }
 
-    /// Returns the method with calls that wait for all requests in flight together.
+    /// Returns the method with calls waiting for all requests in flight together.
     pub const fn batched(self) -> Self {
         Self { calls: Calls::Batches, ..self }
     }

@@ -1,4 +1,4 @@
-//! Code shared by the experiments that read data larger than memory: the table of methods, planning within this machine's abilities, executing one
+//! Code shared by the experiments reading data larger than memory: the table of methods, planning within this machine's abilities, executing one
 //! method, and the signs that a trial's figures are doubtful.
 
 use crate::machine::ram::is_zram;

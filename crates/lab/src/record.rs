@@ -120,7 +120,7 @@ pub struct TrialSpec {
 }
 
 impl TrialSpec {
-    /// A trial of a method on a target: one thread that reads pages of 4 KiB, cold, without a memory limit. The base of the
+    /// A trial of a method on a target: one thread reading pages of 4 KiB, cold, without a memory limit. The base of the
     /// trials that an experiment plans.
     pub(crate) fn of(experiment: ExperimentId, seed: u64, target: Target, method: &str) -> Self {
         Self {

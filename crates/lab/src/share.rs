@@ -1,7 +1,7 @@
 //! Makes one file of a result that can be given to others: every record in one JSON object, without the names of the machine, its
 //! owner or their data. [`read`] turns such a file into records again.
 //!
-//! Kept true by: every text of every record is redacted, whatever field it stands in; a field that holds a path by its name is
+//! Kept true by: every text of every record is redacted, whatever field it stands in; a field holding a path by its name is
 //! replaced entirely. The ticks and the raw histograms are left out to keep the file small, and it says so.
 
 use std::path::Path;

@@ -132,7 +132,7 @@ pub(crate) struct Room {
     pub(crate) write_bytes: u64,
     /// Most bytes of keys and values that the store will hold.
     pub(crate) data_bytes: u64,
-    /// Number of threads that use the store concurrently.
+    /// Number of threads using the store concurrently.
     pub(crate) threads: u32,
     /// Bytes of a value, for a store that must know them when it is created.
     #[cfg_attr(not(feature = "peers"), expect(dead_code, reason = "no store of this build must know it"))]
@@ -148,7 +148,7 @@ pub(crate) enum Start {
     Old,
 }
 
-/// A store that holds a data set.
+/// A store holding a data set.
 pub(crate) trait Store: Sync {
     /// Opens a reader for one thread. The reader sees the data committed before.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;

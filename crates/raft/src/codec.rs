@@ -1,5 +1,5 @@
 //! The bytes of keys and values: indices as big-endian numbers, which sort in the order of the log, and everything else by
-//! postcard, behind a byte that names the format.
+//! postcard, behind a byte naming the format.
 
 use std::fmt::Display;
 

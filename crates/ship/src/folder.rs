@@ -5,7 +5,7 @@
 //! come again within a tick of the clock.
 //!
 //! Kept true by: every put with a condition holds two locks: the lock of the folder itself, which cannot be removed, and the lock of
-//! a file in it, which also works over a network. Both end with the process that holds them.
+//! a file in it, which also works over a network. Both end with the process holding them.
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -107,7 +107,7 @@ impl ShipOptions {
     }
 }
 
-/// The patience of a call that reads a store: it ends with an error where a shipper keeps trying.
+/// The patience of a call reading a store: it ends with an error where a shipper keeps trying.
 pub(crate) const READING: Patience = Patience {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(2),

@@ -1,6 +1,6 @@
 //! The shipper: a task that follows the commits of a database, writes them to the store, and names them in the manifest.
 //!
-//! Each round writes an object with the commits that became durable since the last one, and then the manifest that names it. Only after that
+//! Each round writes an object with the commits that became durable since the last one, and then the manifest naming it. Only after that
 //! are the commits shipped, and may the database's log be used again. So whatever ends a shipper, the manifest
 //! names a prefix of the history, with all that was reported as shipped; the next shipper continues where the manifest ends.
 //!
@@ -464,7 +464,7 @@ impl Task {
         }
     }
 
-    /// Writes an object and the manifest that names it.
+    /// Writes an object and the manifest naming it.
     async fn ship(&mut self, collected: Collection) -> Result<()> {
         let Collection { writer, after, last, last_time_ms, position } = collected;
         let Some(epoch) = self.writer.current.manifest.epochs.last().map(EpochName::of) else { return Ok(()) };

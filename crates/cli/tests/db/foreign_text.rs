@@ -112,7 +112,7 @@ fn a_dump_loads_to_the_same_content_as_it_is_and_as_other_programs_convert_it() 
     };
     let input: String = texts.iter().map(line).collect();
     said(&db_with(folder.path(), &["load", "all", "--create", "-q"], input.as_bytes()), 0);
-    // A dump that begins with the character of the mark.
+    // A dump beginning with the character of the mark.
     said(&db_with(folder.path(), &["load", "mark", "--create", "-q"], line(&"\u{feff}a".into()).as_bytes()), 0);
     for (name, count) in [("all", texts.len()), ("mark", 1)] {
         for format in ["lines", "ndjson"] {

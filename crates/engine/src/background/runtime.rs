@@ -99,7 +99,7 @@ impl Kind {
 /// The runtime of this process, while a database with background work is open.
 static OF_PROCESS: PerProcess<Mutex<Option<Arc<Runtime>>>> = PerProcess::new();
 
-/// The threads of a process, and the work that waits for them.
+/// The threads of a process, and the work waiting for them.
 pub(super) struct Runtime {
     /// The process that started the threads: a forked child has none of them.
     process: Process,

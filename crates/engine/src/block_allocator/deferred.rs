@@ -8,7 +8,7 @@ use crate::format::BlockId;
 /// Most blocks that are set aside at a time after failed writes: 4 MiB with pages of 4 KiB.
 pub(super) const SET_ASIDE_MAX: usize = 1024;
 
-/// The blocks that wait to become free.
+/// The blocks waiting to become free.
 #[derive(Debug, Default)]
 pub(super) struct DeferredBlocks {
     /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next checkpoint will

@@ -265,7 +265,7 @@ impl Table {
         Range::new(self.0.range(range))
     }
 
-    /// Walks the keys that begin with `prefix`, as they are now.
+    /// Walks the keys beginning with `prefix`, as they are now.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -292,7 +292,7 @@ impl Transaction {
         self.0.range(table.as_ref(), range).map(TransactionRange)
     }
 
-    /// Scans the keys that begin with `prefix`, as [`Transaction::range`] does.
+    /// Scans the keys beginning with `prefix`, as [`Transaction::range`] does.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

@@ -225,7 +225,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         TypedRange::new(self, self.table.iter())
     }
 
-    /// Walks the keys that begin with `prefix`, as they are now. See [`db::TypedTable::prefix`].
+    /// Walks the keys beginning with `prefix`, as they are now. See [`db::TypedTable::prefix`].
     pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> TypedRange<K, V> {
         TypedRange::new(self, self.table.prefix(prefix_bytes(prefix)))
     }
@@ -403,7 +403,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.watch("")
     }
 
-    /// Watches the keys that begin with `prefix`. See [`db::TypedTable::watch_prefix`], and [`TypedTable::watch`] for an
+    /// Watches the keys beginning with `prefix`. See [`db::TypedTable::watch_prefix`], and [`TypedTable::watch`] for an
     /// example.
     ///
     /// # Errors

@@ -308,7 +308,7 @@ impl Snapshot {
         self.0.range(table.as_ref(), range).map(Range::new)
     }
 
-    /// Walks the keys that begin with `prefix` as of this snapshot.
+    /// Walks the keys beginning with `prefix` as of this snapshot.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();

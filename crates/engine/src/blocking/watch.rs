@@ -17,7 +17,7 @@ impl Db {
 }
 
 impl Table {
-    /// Watches the keys that begin with `prefix`. See [`db::Table::watch`].
+    /// Watches the keys beginning with `prefix`. See [`db::Table::watch`].
     ///
     /// # Errors
     /// As [`db::Table::watch`].
@@ -59,7 +59,7 @@ impl Table {
 pub struct Watch(db::Watch);
 
 impl Watch {
-    /// Limits the memory of commits that wait to be read. See [`db::Watch::bytes_max`].
+    /// Limits the memory of commits waiting to be read. See [`db::Watch::bytes_max`].
     #[must_use]
     pub fn bytes_max(self, bytes: usize) -> Self {
         Self(self.0.bytes_max(bytes))

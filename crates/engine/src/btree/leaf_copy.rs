@@ -38,7 +38,7 @@ pub(super) fn copy_forward<P: Pages>(
     rest_after(node, range)
 }
 
-/// Returns the part of a range that begins with entry `index` of a leaf, which an entry of the range comes before. The leaf is
+/// Returns the part of a range beginning with entry `index` of a leaf, which an entry of the range comes before. The leaf is
 /// left before its end.
 pub(super) fn rest_from(node: &Node<'_>, index: usize, range: &KeyRange, chunk: &mut Chunk) -> Attempt<KeyRange> {
     let start = node.key(index)?;

@@ -81,7 +81,7 @@ pub(crate) struct LeafFinder<'p, P: Pages> {
 }
 
 impl<'p, P: Pages> LeafFinder<'p, P> {
-    /// Creates a search that begins at the root.
+    /// Creates a search beginning at the root.
     pub(crate) fn new(pages: &'p P) -> Self {
         Self { pages, parent: None }
     }

@@ -91,7 +91,7 @@ impl BackgroundWriter {
         }
     }
 
-    /// Submits the reads that wait for frames. Every round does this, because a thread that finds no frame for its
+    /// Submits the reads waiting for frames. Every round does this, because a thread that finds no frame for its
     /// reads only sets a flag, perhaps after frames were freed or while it still has the read queue. A read that finds
     /// no frame here wakes no thread, as this round has just looked for frames.
     fn offer_reads(&self) {

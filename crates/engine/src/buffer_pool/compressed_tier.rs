@@ -122,7 +122,7 @@ impl CompressedTier {
         self.state().map_or(0, |state| self.block_count().saturating_sub(state.blocks_wanted(frames)))
     }
 
-    /// Returns the frame that holds a block. The caller pinned an epoch guard before, and reads the frame only under it.
+    /// Returns the frame holding a block. The caller pinned an epoch guard before, and reads the frame only under it.
     pub(super) fn find(&self, frames: &Frames, block: BlockId) -> Option<u32> {
         self.state()?.found(frames, block).next().map(|found| found.frame)
     }

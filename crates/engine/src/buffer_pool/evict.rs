@@ -121,7 +121,7 @@ impl Evictor {
             if lacking == 0 {
                 break;
             }
-            // Pages that need no write are evicted at once, as for reads.
+            // Pages needing no write are evicted at once, as for reads.
             self.free_clean_frames(lacking.clamp(EVICTED_TOGETHER, EVICTED_FOR_WRITER_MAX));
             self.versions.frame_waits().grant();
         }
@@ -129,7 +129,7 @@ impl Evictor {
     }
 
     /// Frees about `want` frames, and writes dirty pages where necessary. Returns how many frames became free, will
-    /// soon be free, or became clean. Waits for the device. When pages cannot be written, the operations that wait for
+    /// soon be free, or became clean. Waits for the device. When pages cannot be written, the operations waiting for
     /// frames for private copies get the error; readers go on with frames that can be evicted without a write.
     pub(super) fn free_frames(&self, want: usize) -> usize {
         self.versions.trim_leaves();
@@ -175,7 +175,7 @@ impl Evictor {
     }
 
     /// Writes up to `want` dirty pages, which stay in memory: too many dirty frames block writers. Returns how many were
-    /// written. Waits for the device. When pages cannot be written, the operations that wait for frames for private
+    /// written. Waits for the device. When pages cannot be written, the operations waiting for frames for private
     /// copies get the error.
     pub(super) fn write_dirty(&self, want: usize) -> usize {
         let mut dirty = Vec::new();
@@ -199,7 +199,7 @@ impl Evictor {
         self.versions.sweep();
     }
 
-    /// Evicts about `want` frames that need no write, with bounded work: surplus blocks, then pages. Where it finds none of
+    /// Evicts about `want` frames needing no write, with bounded work: surplus blocks, then pages. Where it finds none of
     /// either, it evicts other blocks. While many evicted frames wait for their epoch it evicts none.
     fn evict_clean(&self, want: usize) {
         if self.many_are_coming(want) {
@@ -279,7 +279,7 @@ impl Evictor {
             (on_probation, steps) = (on_probation - of_probation, steps - of_steps);
             clean.extend(found.0);
             dirty.extend(found.1);
-            // The lock is not fair: this lets a thread that waits for the hand take it. Where none does, a yield to other programs
+            // The lock is not fair: this lets a thread waiting for the hand take it. Where none does, a yield to other programs
             // would cost as much time as they have left.
             if self.clock.is_awaited() {
                 std::thread::yield_now();
@@ -361,7 +361,7 @@ impl Evictor {
         (clean, dirty)
     }
 
-    /// Advances the clock's hand over frames that hold blocks, a few thousand at most. Returns how many there were.
+    /// Advances the clock's hand over frames holding blocks, a few thousand at most. Returns how many there were.
     fn pass_blocks(&self, hand: &mut usize) -> usize {
         let frames = self.versions.frames();
         let mut passed = 0;

@@ -1,4 +1,4 @@
-//! Frames for private page copies: grants free frames to the operations that wait for them, first come, first served.
+//! Frames for private page copies: grants free frames to the operations waiting for them, first come, first served.
 //!
 //! The queue owns the frames of the pool, because every frame that is given back may complete a grant.
 
@@ -13,7 +13,7 @@ use crate::events;
 use crate::histogram::AtomicHistogram;
 use crate::sync::wakers::wake_all;
 
-/// The frames of a pool, and the queue of operations that wait for free frames.
+/// The frames of a pool, and the queue of operations waiting for free frames.
 pub(super) struct FrameWaitQueue {
     frames: Frames,
     /// The state of the queue. While its lock is held, only the locks of waiters and of the free list may be taken.

@@ -30,7 +30,7 @@ use crate::format::{BlockId, CommitSeq, Location, PageId, Tag};
 /// Number of frames that are kept free for batches of reads, as a divisor of all frames; at most `STOCK_MAX`.
 const STOCK_SHARE: usize = 64;
 const STOCK_MAX: usize = 256;
-/// The page id of a frame that holds a block: no page has it, and no leaf of the page table is read as it.
+/// The page id of a frame holding a block: no page has it, and no leaf of the page table is read as it.
 const NO_PAGE: PageId = PageId(PAGES_MAX);
 
 /// A frame, and the metadata of the page version in it. A hit does not touch this struct: the page's address follows from the

@@ -41,7 +41,7 @@ pub(super) struct SlotState {
     leaf: AtomicU64,
     /// Number of entries that name a frame, or a read in progress.
     held: AtomicU32,
-    /// Number of operations that need the leaf in memory.
+    /// Number of operations needing the leaf in memory.
     pins: AtomicU32,
     /// Whether the leaf was used since the clock's hand came by.
     used: AtomicBool,

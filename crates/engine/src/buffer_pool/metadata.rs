@@ -96,7 +96,7 @@ pub(crate) struct MetadataState {
 
 #[cfg(test)]
 impl MetadataState {
-    /// Returns the number of pages that wait to be freed until the leaf with their entry is in memory.
+    /// Returns the number of pages waiting to be freed until the leaf with their entry is in memory.
     pub(crate) fn cold_frees_count(&self) -> usize {
         self.cold_frees.len()
     }

@@ -11,7 +11,7 @@ use super::epochs::Epochs;
 use super::registry::SupersededVersion;
 use crate::budget::Budget;
 
-/// Number of retired versions that may pile up before a committing thread drops them, and of retired items that wait to
+/// Number of retired versions that may pile up before a committing thread drops them, and of retired items waiting to
 /// be deferred together.
 pub(super) const RETIRED_MAX: usize = 64;
 /// Steps of a `Budget`, which bounds the work under one lock, that dropping a version spends.

@@ -3,7 +3,7 @@
 //! A version `from..until` of a page is needed while the visible commit is below `until` (a view may be made there at
 //! any time) or a snapshot lies in the range. The pages of a dropped table are freed some time after the drop, and no reader of
 //! a later commit reaches them: of the snapshots from that commit on only checkpoints', backups' and verifications' snapshots
-//! need them. Each needed version is noted once, with the *newest* snapshot that needs it.
+//! need them. Each needed version is noted once, with the *newest* snapshot needing it.
 //!
 //! The versions that a commit has superseded, and the versions kept for a snapshot that ends, are checked
 //! later, a bounded number at a time ([`Registry::settle`]): the snapshots that need a version are looked up then, and

@@ -18,7 +18,7 @@ pub(super) struct Counters {
     pub(super) checksum_retries: AtomicU64,
     pub(super) frame_waits: AtomicU64,
     pub(super) hits: Hits,
-    /// Nanoseconds from a miss, of an operation that waits for the page, to the end of its read.
+    /// Nanoseconds from a miss, of an operation waiting for the page, to the end of its read.
     pub(super) read_ns: AtomicHistogram,
 }
 
@@ -97,7 +97,7 @@ impl Drop for HitTally<'_> {
 pub struct PoolStats {
     /// Number of frames.
     pub frames: u64,
-    /// Number of frames that contain no page.
+    /// Number of frames containing no page.
     pub frames_free: u64,
     /// Pages looked up and found in memory, inner nodes of trees included: a get in a tree of three levels, all in memory, counts
     /// three. An operation repeated after a miss counts the pages above it again, except a get in the same commit, which
@@ -124,7 +124,7 @@ pub struct PoolStats {
     pub blocks_compressed: u64,
     /// Number of these blocks that the pages would not need after repacking. An estimate.
     pub blocks_loose: u64,
-    /// Number of frames that hold blocks of compressed pages, so that a page of them is restored without a read. Nothing in
+    /// Number of frames holding blocks of compressed pages, so that a page of them is restored without a read. Nothing in
     /// a database without compressed tables, as all fields whose names begin with `tier`.
     pub tier_blocks: u64,
     /// Number of frames that such blocks may have at present: none while they save less than they cost.
@@ -175,7 +175,7 @@ pub struct PoolStats {
     /// Memory of the page table, in its current and its last written form, in bytes: its leaves in memory, and what finds
     /// the others.
     pub memory_table_bytes: u64,
-    /// Memory of the dictionaries of compressed tables, and of the codec that uses them, in bytes: some 60 KiB for each
+    /// Memory of the dictionaries of compressed tables, and of the codec using them, in bytes: some 60 KiB for each
     /// dictionary that pages have needed since the database was opened, 4 KiB for each of the others. It comes on top of
     /// the cache.
     pub memory_dictionaries_bytes: u64,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Highest usage count: the number of rounds of the clock that a frame survives without being used again.
 const USAGE_MAX: u8 = 3;
-/// Set in the count of a frame that holds a block.
+/// Set in the count of a frame holding a block.
 const BLOCK: u8 = 0x80;
 
 /// The usage count of each frame, one byte each: sixty-four share a cache line, because every hit reads a count.

@@ -379,7 +379,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Grows the data file as [`Writer::grow`] does, for a caller that holds the write queue.
+    /// Grows the data file as [`Writer::grow`] does, for a caller holding the write queue.
     fn grow_by(&self, queue: &mut WriteQueue) -> Result<bool> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let group_bytes = page_bytes * GROUP_BLOCKS;

@@ -12,7 +12,7 @@ use crate::pages::Store as _;
 /// Times between two looks at whether a checkpoint is due: usually, when many blocks wait for one, and after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
-/// Part of the blocks that wait for the next checkpoint from which on it is looked for more often.
+/// Part of the blocks waiting for the next checkpoint from which on it is looked for more often.
 const NEAR_SHARE: f64 = 0.25;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
@@ -31,7 +31,7 @@ impl Background {
     /// `NoResources` when the system has no threads left.
     pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
-        // Commits that wait for a checkpoint to free log space would wait for ever.
+        // Commits waiting for a checkpoint to free log space would wait for ever.
         let in_panic = checkpointer.log.poison_in_panic();
         let idle = IdleTime::new(checkpointer.pool.visible());
         let mut rounds = Rounds { checkpointer, pause: PAUSE, idle, saved: None };

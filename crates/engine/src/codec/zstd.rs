@@ -15,7 +15,7 @@ const LEVEL: i32 = 1;
 /// Contexts kept for the next caller, for either direction: more are only in use while so many threads
 /// compress or decompress at a time.
 const CONTEXTS_KEPT: usize = 4;
-/// Place and length of the dictionary's id in its bytes. Without an id the frames that use it have none.
+/// Place and length of the dictionary's id in its bytes. Without an id the frames using it have none.
 const ID: std::ops::Range<usize> = 4..8;
 
 /// Returns the most bytes that compressing so many bytes makes.
@@ -24,7 +24,7 @@ pub(super) fn size_max(bytes: usize) -> usize {
 }
 
 /// A dictionary with the tables that the library makes of it. They take some ten times its own bytes, and are made with
-/// the first page that needs them: of the dictionaries of a table only the last one compresses, and of those before it
+/// the first page needing them: of the dictionaries of a table only the last one compresses, and of those before it
 /// there may be pages or none.
 pub(super) struct PreparedDictionary {
     bytes: Vec<u8>,

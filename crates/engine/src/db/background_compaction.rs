@@ -189,7 +189,7 @@ impl CompactionWork {
         if is_behind { Next::Again } else { Next::Wait(Some(LOOK)) }
     }
 
-    /// Trains dictionaries for compressed tables that need one. Only commits fail here, and they report their errors.
+    /// Trains dictionaries for compressed tables needing one. Only commits fail here, and they report their errors.
     fn train(&mut self) {
         let (idle, visible) = (&mut self.idle, self.parts.pool.visible());
         idle.is_over(visible);

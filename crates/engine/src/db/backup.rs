@@ -10,7 +10,7 @@ use crate::format::Moment;
 use crate::recovery::names::{DATA, LOG, is_part};
 use crate::settings::Settings;
 
-/// Memory of the pool that writes a backup, in bytes.
+/// Memory of the pool writing a backup, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 /// Log size of the copy, in bytes. It determines the size of a log segment: two segments are written with zeroes at
 /// creation, and a bulk load needs no more.

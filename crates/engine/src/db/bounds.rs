@@ -20,7 +20,7 @@ pub(crate) fn range_of<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> KeyRange
     KeyRange { start, end }
 }
 
-/// The range of keys that begin with `prefix`.
+/// The range of keys beginning with `prefix`.
 pub(crate) fn range_of_prefix(prefix: &[u8]) -> KeyRange {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

@@ -44,7 +44,7 @@ pub struct TableList {
 /// The part of the catalog that can be read.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// Keys in order, with their tables: names, and keys of dropped tables that wait to be freed.
+    /// Keys in order, with their tables: names, and keys of dropped tables waiting to be freed.
     pub(super) tables: Vec<(Vec<u8>, Tree)>,
     /// The tables that are compressed.
     pub(super) compressed: Vec<(TableId, Compression)>,

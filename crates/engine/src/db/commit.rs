@@ -204,7 +204,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
         let record = encode(&commit.ops);
         let pages: usize = commit.ops.iter().map(|op| op.frames(self.page_bytes())).sum();
         let (pages, kind) = (pages + INNER_PAGES, reservation_kind(&commit.ops));
-        // The reserved blocks of the data file. A commit that waits for other commits has none: the commit before it
+        // The reserved blocks of the data file. A commit waiting for other commits has none: the commit before it
         // may need them.
         let mut reservation = None;
         let mut pins = PinBudget::default();
@@ -224,7 +224,7 @@ impl<S: Store, L: CommitLog> Committer<S, L> {
             match self.pages.commits.commit(&commit, &record) {
                 Ok(committed) => {
                     self.pages.tables.note_renamed(&commit.ops, committed.seq);
-                    // Commits that wait for the end of the claim need not wait until this commit is durable.
+                    // Commits waiting for the end of the claim need not wait until this commit is durable.
                     commit.claim.into_iter().for_each(|claim| self.pages.commits.precedence().end(claim));
                     return Ok(committed);
                 }

@@ -18,7 +18,7 @@ const LIST_ATTEMPTS_MAX: usize = 8;
 
 /// Whether other commits may run while a commit looks for its pages.
 pub(super) enum Others<'a> {
-    /// Other commits may publish at any moment. A commit that waits for them gives up its reservation of blocks.
+    /// Other commits may publish at any moment. A commit waiting for them gives up its reservation of blocks.
     MayCommit(&'a mut Option<BlockReservation>),
     /// Other commits wait: this commit occupies the commit section.
     Wait,

@@ -1,9 +1,9 @@
-//! Reads that complete on the thread that waits for them: the descriptor for a runtime's own poller.
+//! Reads that complete on the thread waiting for them: the descriptor for a runtime's own poller.
 //!
 //! By default a thread of the database takes completions and wakes the tasks, which costs a hop between threads for each
 //! handful of reads. A runtime that polls descriptors anyway can do it itself.
 //!
-//! A runtime's part does not keep the database open: it is a task that waits for reads, so it would wait for ever. It is
+//! A runtime's part does not keep the database open: it is a task waiting for reads, so it would wait for ever. It is
 //! told when the database is closed, and may outlive it for a moment, in which no read completes.
 
 #[cfg(feature = "tokio")]

@@ -11,7 +11,7 @@
 //!    the section are still right inside.
 //! 2. The records of the steps are empty. A power cut takes back steps that no checkpoint has seen, each of them whole,
 //!    and the note still leads to the rest of the tree: the steps are done again.
-//! 3. A page of values counts its values, and is freed with the last leaf that refers to it, in any order of the
+//! 3. A page of values counts its values, and is freed with the last leaf referring to it, in any order of the
 //!    leaves.
 //! 4. Damage does not stop the work. A node that cannot be read is freed, and the pages that only it refers to stay in
 //!    use forever, as they are unknown. A page of values that cannot be read stays in use as well, as later leaves may
@@ -85,7 +85,7 @@ struct Step {
 #[derive(Debug, Default)]
 struct References {
     long: Vec<OverflowRef>,
-    /// Pages of values that belong to one value alone.
+    /// Pages of values belonging to one value alone.
     own: Vec<PageId>,
     /// Pages of values, each with the number of its values that the leaf refers to.
     packed: BTreeMap<PageId, u16>,

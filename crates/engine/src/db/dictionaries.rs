@@ -4,7 +4,7 @@
 //! A dictionary is an entry of the catalog, put there by an ordinary durable commit before any page names it; which
 //! pages may name it from then on is decided where pages are packed (`TableCodecs::use_dictionary`). It never changes.
 //! A new one is trained when pages have become much larger than when the last one was trained, and the old one stays
-//! for the pages that name it. The dictionaries of a dropped table are removed after the next opening: then no
+//! for the pages naming it. The dictionaries of a dropped table are removed after the next opening: then no
 //! checkpoint has a page of the table.
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ const SAMPLE_PAGES: usize = 256;
 /// Fewest pages from which one is trained, and most leaves drawn to find them.
 const SAMPLES_MIN: usize = 64;
 const DRAWS_MAX: u64 = 1024;
-/// Most pages of values taken with the leaf that refers to them.
+/// Most pages of values taken with the leaf referring to them.
 const VALUES_A_LEAF: usize = 8;
 /// Bytes of pages of a table that are written between two looks at whether it needs a dictionary, as a multiple of the
 /// bytes from which one is trained.
@@ -89,7 +89,7 @@ pub(super) fn learn_from(core: &Core<BufferPool, Log>, catalog: &Entries, since:
             continue;
         }
         let value = block_on(core.reader.get_at(&snapshot, CATALOG, &dictionary_key(*number)));
-        // Damage, which reading the pages that name the dictionary reports.
+        // Damage, which reading the pages naming the dictionary reports.
         let decoded = value.as_ref().ok().and_then(|value| decode_dictionary(value.as_ref()?));
         let dictionary = decoded.and_then(|(origin, bytes)| Dictionary::new(*number, origin, bytes));
         store.dictionaries().add(*number, dictionary.map(Arc::new));

@@ -35,7 +35,7 @@ use crate::transaction::reads::ReadSet;
 use crate::transaction::{CATALOG, Commit, SMALL_OPS_MAX, table_of};
 use crate::wal::Log;
 
-/// Most rows that one commit of the removal is about: with two deletes each, it is no larger than other commits that hold the
+/// Most rows that one commit of the removal is about: with two deletes each, it is no larger than other commits holding the
 /// section once.
 const ROWS_AT_ONCE: usize = SMALL_OPS_MAX / 2;
 /// Frames that a commit may take for each row: as many as two deletes take.

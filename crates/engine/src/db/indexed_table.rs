@@ -1,4 +1,4 @@
-//! Secondary indexes that are exact: a table of rows, and tables that hold the keys of the rows by something else.
+//! Secondary indexes that are exact: a table of rows, and tables holding the keys of the rows by something else.
 //!
 //! Right because a change reads the row that it replaces in its transaction. The row counts as read, so no two changes
 //! of it can both commit on the same old row, and all tables change in one commit, so no power cut separates them.

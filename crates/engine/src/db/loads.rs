@@ -17,7 +17,7 @@ impl Loads {
         Loading(self)
     }
 
-    /// Fails on a thread that holds the commit section for a load, because a commit there would wait for itself.
+    /// Fails on a thread holding the commit section for a load, because a commit there would wait for itself.
     ///
     /// # Errors
     /// `InvalidCall` on such a thread.

@@ -170,7 +170,7 @@ impl<'a, S: Store> Lookups<'a, S> {
                 continue;
             };
             let ticket = self.reader.loader.store().request(&waits, permit);
-            // A caller that waits for one page, with no other reads under way, reads it on its own thread.
+            // A caller waiting for one page, with no other reads under way, reads it on its own thread.
             let alone = waits.len() == 1 && parts.is_empty() && new.is_empty();
             if !alone || !is_blocking().await {
                 self.reader.loader.store().submit();

@@ -271,7 +271,7 @@ impl Owner {
         Error::unless_here(self.process)
     }
 
-    /// Ends the threads, after a last checkpoint, and everything else that uses the files; then lets other processes open
+    /// Ends the threads, after a last checkpoint, and everything else using the files; then lets other processes open
     /// the database. All waits, and all later calls, fail with `why`.
     ///
     /// # Errors

@@ -174,7 +174,7 @@ impl<T> PinBudget<T> {
         }
         if self.reserve.is_none() {
             self.release();
-            // Frames are no pages: an operation that waits for frames only has no pages to keep.
+            // Frames are no pages: an operation waiting for frames only has no pages to keep.
             let for_pages = waits.iter().any(|wait| matches!(wait, Wait::Miss(_)));
             if self.idle_rounds <= IDLE_ROUNDS_BEFORE_RESERVE || !for_pages {
                 return Ok(permits(&admission.shared, waits.len()).await);

@@ -199,7 +199,7 @@ impl Table {
         self.scan(range_of(&range))
     }
 
-    /// Walks the keys that begin with `prefix`, as they are now.
+    /// Walks the keys beginning with `prefix`, as they are now.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.scan(range_of_prefix(prefix.as_ref()))
     }

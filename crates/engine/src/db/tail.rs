@@ -185,7 +185,7 @@ pub struct Tail {
 /// The end of a thread that reads, which has a handle of the database until then.
 type Reading = Pin<Box<dyn Future<Output = Result<Result<()>>> + Send>>;
 
-/// The state that a tail shares with the thread that reads for it.
+/// The state that a tail shares with the thread reading for it.
 struct Shared {
     /// The position up to which the log was read.
     read_to: AtomicU64,
@@ -342,7 +342,7 @@ impl Tail {
         }
     }
 
-    /// Ends the tail, and waits for the thread that reads for it, if there is one: after that this tail has no handle of the
+    /// Ends the tail, and waits for the thread reading for it, if there is one: after that this tail has no handle of the
     /// database. Dropping a tail does not wait.
     pub async fn close(mut self) {
         // Its events are not wanted any more, so its error is no loss.

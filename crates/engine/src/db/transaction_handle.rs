@@ -179,7 +179,7 @@ impl Transaction {
         self.scan(table, range_of(&range))
     }
 
-    /// Scans the keys that begin with `prefix`, as [`Transaction::range`] does.
+    /// Scans the keys beginning with `prefix`, as [`Transaction::range`] does.
     ///
     /// # Errors
     /// As [`Transaction::range`].

@@ -231,7 +231,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         TypedRange::new(self, self.table.iter())
     }
 
-    /// Walks the keys that begin with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
+    /// Walks the keys beginning with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
     /// `"app"` of keys of type `String`.
     pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> TypedRange<K, V> {
         TypedRange::new(self, self.table.prefix(prefix_bytes(prefix)))
@@ -421,7 +421,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         self.table.watch("").await
     }
 
-    /// Watches the keys that begin with `prefix`, as [`TypedTable::watch`] does. See [`TypedTable::prefix`].
+    /// Watches the keys beginning with `prefix`, as [`TypedTable::watch`] does. See [`TypedTable::prefix`].
     ///
     /// # Errors
     /// As [`Table::watch`].

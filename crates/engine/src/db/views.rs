@@ -134,7 +134,7 @@ impl Snapshot {
         Ok(self.scan(self.db.tree_of(table)?, range_of(&range)))
     }
 
-    /// Walks the keys that begin with `prefix` as of this snapshot.
+    /// Walks the keys beginning with `prefix` as of this snapshot.
     ///
     /// # Errors
     /// `InvalidCall` for a table of another database.

@@ -19,7 +19,7 @@ use crate::pages::{Store, Ticket};
 /// Operations that a task may complete without waiting before it yields to other tasks.
 const HITS_BEFORE_YIELD: u32 = 128;
 
-/// A call answered from memory in nearly every case: either its answer, or the future that waits for it.
+/// A call answered from memory in nearly every case: either its answer, or the future waiting for it.
 /// A first attempt without a future keeps a blocking call as short as a function call.
 pub(crate) enum Call<T, F> {
     /// The first attempt gave the result.
@@ -58,7 +58,7 @@ pub(crate) async fn ready<S: Store>(store: &S, ticket: &mut S::Ticket) -> Result
     BatchedRead { store, ticket, sent_before: None, submitted: false }.await
 }
 
-/// Waits for a ticket that needs no submission: a ticket of the log, or a ticket with reads already submitted.
+/// Waits for a ticket needing no submission: a ticket of the log, or a ticket with reads already submitted.
 ///
 /// # Errors
 /// The error of the ticket.

@@ -165,7 +165,7 @@ struct Reading {
 }
 
 impl Table {
-    /// Watches the keys that begin with `prefix`: reports the commits from now on that change some of them. See
+    /// Watches the keys beginning with `prefix`: reports the commits from now on that change some of them. See
     /// [`Watch`]. Returns when the newest commit is visible, at the latest when it is durable.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Limits the memory of commits that wait to be read; 4 MiB without a call. A commit larger is lost.
+    /// Limits the memory of commits waiting to be read; 4 MiB without a call. A commit larger is lost.
     #[must_use]
     pub fn bytes_max(self, bytes: usize) -> Self {
         self.queue.set_bytes_max(bytes);

@@ -46,7 +46,7 @@ pub(crate) fn replaced_to_be_freed(table: TableId, root: PageId) -> Vec<u8> {
     [to_be_freed(table), encode_child(root).to_vec()].concat()
 }
 
-/// Returns whether a catalog key belongs to a tree that waits for its pages to be freed.
+/// Returns whether a catalog key belongs to a tree waiting for its pages to be freed.
 pub(crate) fn is_to_be_freed(key: &[u8]) -> bool {
     key.first() == Some(&TO_BE_FREED)
 }

@@ -46,7 +46,7 @@ pub(crate) fn page_checksum(file_id: u64, page: PageId, content: &[u8]) -> u64 {
     placed_checksum(file_id, page.0, content)
 }
 
-/// The checksum of bytes that belong to position `place` of file `file_id`.
+/// The checksum of bytes belonging to position `place` of file `file_id`.
 pub(crate) fn placed_checksum(file_id: u64, place: u64, content: &[u8]) -> u64 {
     let mut seed = [0; 16];
     seed[..8].copy_from_slice(&file_id.to_le_bytes());

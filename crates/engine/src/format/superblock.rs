@@ -351,7 +351,7 @@ pub(crate) mod tests {
             let error = Superblock::decode(0, &sector).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "byte {at} of version {version}: {error}");
             assert!(error.to_string().contains("superblock A at 0"), "{error}");
-            // The same bytes without the checksum that belongs to them are no version of anything.
+            // The same bytes without the checksum belonging to them are no version of anything.
             sector[4090] ^= 1;
             assert_eq!(Superblock::decode(0, &sector).unwrap_err().kind(), ErrorKind::Corrupt, "byte {at}");
         }

@@ -93,7 +93,7 @@ pub fn values(bytes: &[u8]) {
     let data = || Reader::new(PAGE_BYTES, LongRef::Overflow(value));
     for (index, reader) in [data(), Reader::listing(PAGE_BYTES, value), data()].into_iter().enumerate() {
         let Ok(mut reader) = reader else { continue };
-        // A few pages that refer to each other in a cycle can form a value of any length: a very long one is only
+        // A few pages referring to each other in a cycle can form a value of any length: a very long one is only
         // opened.
         if len_bytes > 1 << 20 {
             continue;

@@ -18,7 +18,7 @@
 //!    are whole anyway.
 //! 3. The private map drops its copies only while commits wait, and after every committed page was applied: afterwards
 //!    it shows the pages of the file.
-//! 4. A commit's versions and state are there before the log has all of its record: any thread that waits for the log
+//! 4. A commit's versions and state are there before the log has all of its record: any thread waiting for the log
 //!    writes all records in it. From then on the commit is visible, and a checkpoint may be at it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -69,7 +69,7 @@ pub(super) struct LoggedStore {
     shared: MappedFile,
     /// Whether pages are applied to the file by stores into `shared`.
     through_map: bool,
-    /// Where each page is; `None` for a protocol that writes pages back to their own places.
+    /// Where each page is; `None` for a protocol writing pages back to their own places.
     placed: Option<PlacedPages>,
     private: Option<RwLock<MappedFile>>,
     private_pages_max: usize,
@@ -372,7 +372,7 @@ impl LoggedStore {
         Ok(Some(position))
     }
 
-    /// Makes a checkpoint to free log space, after waiting a limited time for readers that need the log.
+    /// Makes a checkpoint to free log space, after waiting a limited time for readers needing the log.
     fn make_space(&self) -> Result<()> {
         self.log.flush()?;
         let (started, before) = (Instant::now(), lock(&self.meta).commit);

@@ -268,7 +268,7 @@ impl PlacedPages {
         self.words[at as usize].load(Ordering::Acquire)
     }
 
-    /// Frees the retired blocks of a snapshot: the meta page that names it is durable, so the checkpoint before is not
+    /// Frees the retired blocks of a snapshot: the meta page naming it is durable, so the checkpoint before is not
     /// needed any more.
     pub(super) fn made_durable(&self, snapshot: Snapshot) {
         lock(&self.accounts).free.extend(snapshot.retired);

@@ -56,7 +56,7 @@ struct State {
     queued: usize,
     /// The number of pages of each submission so far.
     submissions: Vec<usize>,
-    /// The wakers of tickets that wait for the next submission of reads.
+    /// The wakers of tickets waiting for the next submission of reads.
     wakers: Vec<Waker>,
 }
 

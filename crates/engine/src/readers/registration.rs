@@ -121,7 +121,7 @@ impl Registration {
         self.locks.withdraw(ReaderUse::Log, self.sequence);
     }
 
-    /// Ends the registration, of a reader that reads no more.
+    /// Ends the registration, of a reader reading no more.
     pub(crate) fn end(&self) {
         self.locks.withdraw(ReaderUse::Content, self.sequence);
     }

@@ -37,7 +37,7 @@ pub(crate) fn replay_bytes(cache_bytes: usize) -> usize {
     log_buffer_bytes(cache_bytes) + recent_commits_bytes(cache_bytes)
 }
 
-/// Returns the bytes of memory for records that wait to be written to the log.
+/// Returns the bytes of memory for records waiting to be written to the log.
 pub(super) fn log_buffer_bytes(cache_bytes: usize) -> usize {
     (cache_bytes / 16).clamp(64 << 10, 4 << 20)
 }
@@ -82,7 +82,7 @@ pub(super) fn refuse_small_cache(settings: &Settings) -> Result<()> {
 /// Address space in addition to the cache in bytes: the stacks of the threads, the rings and the small allocations.
 const BESIDE_CACHE_BYTES: u64 = 32 << 20;
 
-/// Refuses to create or open a database that needs more address space than a limit of this process leaves: before anything is made,
+/// Refuses to create or open a database needing more address space than a limit of this process leaves: before anything is made,
 /// and before an allocation that cannot fail but by ending the process.
 ///
 /// # Errors

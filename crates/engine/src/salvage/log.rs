@@ -104,7 +104,7 @@ fn note_cut(report: &mut SalvageReport, why: Error) -> Result<()> {
     Ok(())
 }
 
-/// Changes of keys that wait to be committed together.
+/// Changes of keys waiting to be committed together.
 #[derive(Default)]
 struct Pending {
     batch: Batch,

@@ -1,5 +1,5 @@
 //! Reads pages of a damaged database, and the values that leaves hold or refer to. Says of each whether it is *sure*: every
-//! page of it is named by the page table, in the version that belongs to the state.
+//! page of it is named by the page table, in the version belonging to the state.
 
 use std::cell::{Cell as Flag, RefCell};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A mutex that counts the threads that wait for it. A panic of a holder does not poison it.
+/// A mutex that counts the threads waiting for it. A panic of a holder does not poison it.
 #[derive(Debug)]
 pub(crate) struct AwaitedMutex<T> {
     value: Mutex<T>,

@@ -1,4 +1,4 @@
-//! An event that happens once, and tasks that wait for it.
+//! An event that happens once, and tasks waiting for it.
 //!
 //! Kept true by: the wakers are taken out of the lock before they are called, and a task that registers after that
 //! finds that the event has happened.
@@ -23,7 +23,7 @@ impl Event {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the event happen, and wakes the tasks that wait for it. Further calls change nothing.
+    /// Lets the event happen, and wakes the tasks waiting for it. Further calls change nothing.
     pub(crate) fn happen(&self) {
         let mut state = self.lock();
         state.has_happened = true;

@@ -142,7 +142,7 @@ impl LogCore {
         wanted && self.notifier.has_listener() && !std::mem::replace(&mut state.growth.wanted, true)
     }
 
-    /// Requests a segment from the WAL writer for a task that waits for space for `len_bytes` bytes. Returns false when
+    /// Requests a segment from the WAL writer for a task waiting for space for `len_bytes` bytes. Returns false when
     /// no segment is missing, or when only a checkpoint can free space.
     pub(super) fn ask_for_segments(&self, state: &mut LogState, len_bytes: usize) -> bool {
         if self.has_segments(state, len_bytes) || !self.has_log_space(state, len_bytes) {
@@ -214,7 +214,7 @@ impl LogCore {
         asked
     }
 
-    /// Serves the tickets that wait for log space, after a checkpoint: tickets that still lack a segment get one, or
+    /// Serves the tickets waiting for log space, after a checkpoint: tickets that still lack a segment get one, or
     /// are refused. If a checkpoint was requested after this one began (more than `asked` requests), another one
     /// follows instead, because this one did not cover all records appended before those waits. Blocks.
     pub(super) fn settle_growth(&self, asked: u64) {

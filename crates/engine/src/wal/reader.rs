@@ -226,7 +226,7 @@ impl Chain {
         Ok(Self { file, directory, anchor, place, slots, slots_claimed: 0, beside_writer, late_groups: 0 })
     }
 
-    /// Returns the slots that hold a copy of a segment of the chain, which was found in another slot.
+    /// Returns the slots holding a copy of a segment of the chain, which was found in another slot.
     fn copies(&self) -> Vec<usize> {
         let is_copy = |segment, slot: &usize| self.slots[*slot].is_none() && self.slots.contains(&Some(segment));
         let held = self.directory.held.iter();

@@ -71,7 +71,7 @@ impl Log {
         self.0.counts.group_records.copy()
     }
 
-    /// Returns the counts and the size of the log. Does not wait for a thread that writes to it.
+    /// Returns the counts and the size of the log. Does not wait for a thread writing to it.
     pub(crate) fn stats(&self) -> LogStats {
         let state = self.0.lock();
         LogStats {

@@ -272,7 +272,7 @@ impl LogHold {
         &self.core
     }
 
-    /// Lets the file become shorter, and wakes the commits that wait for the space.
+    /// Lets the file become shorter, and wakes the commits waiting for the space.
     fn note_freed(&self, mut state: std::sync::MutexGuard<'_, LogState>) {
         state.growth.may_shrink |= self.core.slots_to_keep(&state) < state.slots;
         drop(state);

@@ -169,7 +169,7 @@ impl TailReader {
         newest.map(|found| TailRecord { after, ..found }).map_or(Ok(()), take)
     }
 
-    /// Reads a part of the log that begins with the next group, which is whole. `None` when it is not durable yet.
+    /// Reads a part of the log beginning with the next group, which is whole. `None` when it is not durable yet.
     fn next_groups(&mut self) -> Result<Option<IoBuf>> {
         let mut again = None;
         // Each time the slot is looked up again: the segment may have moved.

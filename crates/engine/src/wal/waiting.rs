@@ -291,7 +291,7 @@ impl LogState {
         by_next || (durable >= position.0 && self.is_stated())
     }
 
-    /// Cancels the closing group because there is no space for it: tickets that wait for it now wait for durability
+    /// Cancels the closing group because there is no space for it: tickets waiting for it now wait for durability
     /// only.
     pub(super) fn give_up_closing(&mut self) {
         self.stated_sequence = self.content_sequence;
@@ -535,7 +535,7 @@ mod tests {
             assert!((0..2).all(|_| ticket.poll(&probe.waker()).is_pending()));
             ticket
         };
-        // One ticket is dropped, and another is woken by a thread that writes for it.
+        // One ticket is dropped, and another is woken by a thread writing for it.
         drop(begin());
         let mut woken = begin();
         let mut last = log.durable(log.append(CommitSeq(3), &[&[1; 10]], Some(Durability::Sync)).unwrap());

@@ -22,7 +22,7 @@ fn time(ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(1_000_000_u64.strict_add_signed(ms))
 }
 
-/// A clock at the beginning of a test, and the settings of a small database that uses it, without threads.
+/// A clock at the beginning of a test, and the settings of a small database using it, without threads.
 fn tiny() -> (ManualClock, Settings) {
     let clock = ManualClock::at(time(0));
     let settings = Settings {

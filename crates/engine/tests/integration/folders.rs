@@ -95,7 +95,7 @@ fn a_part_of_a_striped_database_is_not_opened_twice() {
     let scratch = scratch();
     let (path, copy, second) = (scratch.path().join("db"), scratch.path().join("copy"), scratch.path().join("second"));
     filled(&path, &Settings { stripe_folders: vec![second], ..small() });
-    // The folder that names the others was copied, the others were not.
+    // The folder naming the others was copied, the others were not.
     fs::create_dir(&copy).unwrap();
     for name in ["data", "log", "stripes"] {
         fs::copy(path.join(name), copy.join(name)).unwrap();

@@ -45,7 +45,7 @@ fn give_up(table: &Table) -> Error {
     table.bulk_load([("b", "1"), ("a", "2")]).unwrap_err()
 }
 
-/// Runs a transaction that reads with `read`, while `puts` commits change keys that it does not read. Returns the
+/// Runs a transaction reading with `read`, while `puts` commits change keys that it does not read. Returns the
 /// number of runs that it took to commit.
 fn runs_beside_puts(
     settings: &Settings,

@@ -16,9 +16,9 @@ use crate::{FOLDER, child, folder, passes_in_a_child};
 
 /// Rows of the table: more than the cache holds.
 const ROWS: u32 = 6000;
-/// Forks, each at another moment of the threads that use the database.
+/// Forks, each at another moment of the threads using the database.
 const FORKS: u32 = 12;
-/// Seconds after which a child that waits for ever ends by a signal.
+/// Seconds after which a child waiting for ever ends by a signal.
 const CHILD_ENDS_AFTER_S: u32 = 60;
 
 fn settings() -> Settings {
@@ -111,7 +111,7 @@ fn all_calls_are_refused(db: &Db, table: &Table, scratch: &Path) {
     refused("close", db.clone().close());
 }
 
-/// Ends the threads that use the database.
+/// Ends the threads using the database.
 struct Stop<'s>(&'s AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,4 +1,4 @@
-//! Processes that read a database while another writes it, with `kill -9` of either side.
+//! Processes reading a database while another writes it, with `kill -9` of either side.
 //!
 //! The writer moves amounts between accounts, so that the sum of all is the same after each commit, and counts its commits.
 //! So a reader that sees parts of two states finds another sum, and one that misses what was reported before it opened the

@@ -21,7 +21,7 @@ pub(crate) type Rows = BTreeMap<Vec<u8>, Arc<[u8]>>;
 /// The content of a database: all tables by name.
 pub(crate) type Model = BTreeMap<String, Arc<Rows>>;
 
-/// Prints the seed and how to repeat it when the test that holds this panics.
+/// Prints the seed and how to repeat it when the test holding this panics.
 pub(crate) struct Seed {
     pub(crate) seed: u64,
     test: &'static str,

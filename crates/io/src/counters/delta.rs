@@ -128,7 +128,7 @@ counters! {
     now free_bytes: Option<u64>,
     /// Memory that could be had without swapping now, by the kernel's estimate.
     now available_bytes: Option<u64>,
-    /// Page cache that waits to be written now.
+    /// Page cache waiting to be written now.
     now dirty_bytes: Option<u64>,
     /// Page tables of all processes now.
     now page_tables_bytes: Option<u64>,

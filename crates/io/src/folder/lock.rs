@@ -195,7 +195,7 @@ impl Drop for LockedFile {
     }
 }
 
-/// Makes the error for a lock that was not given: the reason, and the process that holds the lock.
+/// Makes the error for a lock that was not given: the reason, and the process holding the lock.
 fn refused(folder: &Folder, signed: &str, path: &Path, error: Errno) -> Error {
     if matches!(error, Errno::NOMEM | Errno::INTR) {
         return Error::from_rustix("lock", error).at(path);

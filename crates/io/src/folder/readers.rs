@@ -1,4 +1,4 @@
-//! Registrations of processes that read a file while another one writes it.
+//! Registrations of processes reading a file while another one writes it.
 //!
 //! A reader registers a number by a shared lock on one byte, far behind anything that the file can contain. It writes
 //! nothing, so it may read from a read-only mount of the same file system, and the kernel clears its registration

@@ -35,7 +35,7 @@ use crate::transfer::{Piece, Step, Transfer, perform};
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Most registered buffers of a ring (the kernel's limit).
 const REGISTERED_COUNT_MAX: usize = 1 << 14;
-/// The `user_data` of entries that belong to no operation.
+/// The `user_data` of entries belonging to no operation.
 const NO_SLOT: u64 = u64::MAX;
 /// The flag IORING_ENTER_GETEVENTS of `io_uring_enter`: wait for completions.
 const ENTER_GETEVENTS: u32 = 1;
@@ -155,7 +155,7 @@ impl UringQueue {
         }
     }
 
-    /// Returns the number of the registered buffer that holds all of these bytes, if there is one.
+    /// Returns the number of the registered buffer holding all of these bytes, if there is one.
     fn registered_index(&self, start: *const u8, len_bytes: u32) -> Option<u16> {
         let start = start as usize;
         let after = self.registered.partition_point(|range| range.start <= start);

@@ -82,7 +82,7 @@ pub enum Reach {
     Every,
     /// Every experiment, and the run itself. Never refused.
     Run,
-    /// The chosen experiments only, as [`Reach::Chosen`]; a run that names no experiments has those that take the flag.
+    /// The chosen experiments only, as [`Reach::Chosen`]; a run naming no experiments has those that take the flag.
     Takers,
 }
 

@@ -41,7 +41,7 @@ pub struct WorkloadConfig {
     pub read_only: YesNo,
     /// Whether the part of the data in use fits in memory.
     pub fits_in_memory: YesNo,
-    /// Threads that use the database at the same time; 0 if not given.
+    /// Threads using the database at the same time; 0 if not given.
     pub threads: u32,
     /// Whether an occasional slow answer is a problem.
     pub latency_matters: YesNo,

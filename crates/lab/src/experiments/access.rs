@@ -63,7 +63,7 @@ pub const READ: &str = "read";
 pub const OVERWRITE: &str = "overwrite";
 /// The variant that measures the cost of a sync: every write is made durable before the next.
 pub const SYNC_COST: &str = "sync-cost";
-/// The variant that reads at a fixed rate.
+/// The variant reading at a fixed rate.
 pub const OPEN_LOOP: &str = "open-loop";
 /// The variant that compares ways to set up an io_uring ring.
 pub const RING_SETUP: &str = "ring-setup";
@@ -270,7 +270,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Measures reads in a closed loop. Methods that wait for each block use the loop shared with `random`; a ring reads in
+/// Measures reads in a closed loop. Methods waiting for each block use the loop shared with `random`; a ring reads in
 /// batches.
 fn reads(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: Way) -> Result<Outcome> {
     match way {

@@ -85,7 +85,7 @@ enum Spread {
     Pool,
     /// One thread for each file.
     Threads,
-    /// One thread that reads one file after another.
+    /// One thread reading one file after another.
     Single,
 }
 

@@ -33,7 +33,7 @@ use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
 use crate::workload::{self, PAGE_BYTES, Skew};
 
-/// The variant that reads every block equally often.
+/// The variant reading every block equally often.
 pub const UNIFORM: &str = "uniform";
 /// The variant with a zipfian distribution, constant 0.99.
 pub const ZIPF: &str = "zipf";

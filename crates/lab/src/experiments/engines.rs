@@ -52,7 +52,7 @@ pub const SCAN_AGED: &str = "scan-aged";
 pub const COMMIT: &str = "commit";
 /// The variant with many writers that commit durably, one entry each.
 pub const COMMIT_MANY: &str = "commit-many";
-/// Prefix of the variants that run a YCSB mix; the mix's letter follows.
+/// Prefix of the variants running a YCSB mix; the mix's letter follows.
 pub const YCSB: &str = "ycsb-";
 
 /// Label of the target with data larger than memory.

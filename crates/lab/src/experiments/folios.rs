@@ -1,4 +1,4 @@
-//! Measures the cost of a page fault of cached data by the size of the folio that holds the page. The page cache keeps
+//! Measures the cost of a page fault of cached data by the size of the folio holding the page. The page cache keeps
 //! a file in folios of one page, or of several where the file system supports large folios; a fault maps the pages of
 //! the folio around the faulting page.
 //!
@@ -34,7 +34,7 @@ use crate::workload::PAGE_BYTES;
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("folios");
 
-/// Name of the extra parameter that holds the size of the folios, in bytes.
+/// Name of the extra parameter holding the size of the folios, in bytes.
 const FOLIO: &str = "folio";
 
 /// The experiment `folios`, as the registry lists it.

@@ -5,7 +5,7 @@
 //! - `cold`: the file is on the device, and fits in memory. The clock stops when a word of each of its pages was checked.
 //! - `warm`: the same, with the file in the page cache.
 //! - `cyclic`: the file is read from front to back over and over, at sizes around the memory's. A cache that evicts the
-//!   oldest page evicts each page just before it is needed; a program that reads by itself may keep a part of the file.
+//!   oldest page evicts each page just before it is needed; a program reading by itself may keep a part of the file.
 //!
 //! Methods: a map whose pages are touched, asked for first (WILLNEED), or all mapped by one call (POPULATE_READ); read
 //! calls through the page cache into memory of the process; direct reads into such memory, in small and in huge pages. Mapping

@@ -145,7 +145,7 @@ enum Sweep {
 const USUAL: u32 = 16;
 /// Name of the parameter with the path of a trace.
 const TRACE: &str = "trace";
-/// The variant that begins with empty memory.
+/// The variant beginning with empty memory.
 pub const FILL: &str = "fill";
 
 /// The methods that every preset measures on every target.
@@ -288,7 +288,7 @@ fn in_huge_pages(mut params: Params) -> Params {
     params
 }
 
-/// The length of a trial in seconds: long enough for a 99th percentile, or to fill memory in a trial that begins with empty
+/// The length of a trial in seconds: long enough for a 99th percentile, or to fill memory in a trial beginning with empty
 /// memory.
 fn long_enough(trial: &TrialSpec, available: &Available) -> f64 {
     // A trial that fills memory runs for as long again, so half of the time is planned for it.

@@ -100,7 +100,7 @@ impl Experiment for Stalls {
     }
 
     fn preparation_s(&self, spec: &TrialSpec) -> f64 {
-        // The first trial that needs the tree makes it.
+        // The first trial needing the tree makes it.
         let makes = spec.method == leaf_scan::MAPPED[0] && spec.repeat == 0;
         if makes { spec.target.data_bytes as f64 / mapped_tree::MAKE_BYTES_PER_S } else { 0.0 }
     }

@@ -192,7 +192,7 @@ impl Threat<'_, '_> {
     }
 }
 
-/// Replaces each number that begins a word by `#`; returns the pattern and the numbers.
+/// Replaces each number beginning a word by `#`; returns the pattern and the numbers.
 fn pattern_of(text: &str) -> (String, Vec<Number>) {
     let mut numbers = Vec::new();
     let mut words = Vec::new();

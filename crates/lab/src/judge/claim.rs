@@ -64,7 +64,7 @@ impl Precondition {
                 (here < least).then(|| format!("{here} {cpus} here, {source} in the source; it takes {least}"))
             }
             Self::Reads { least_per_s, source_per_s } => {
-                // The claims that need a fast device are about 4 KiB reads, which several experiments make.
+                // The claims needing a fast device are about 4 KiB reads, which several experiments make.
                 let is_read = |group: &&Group<'_>| {
                     let spec = group.spec;
                     group.family().is_explicit()
@@ -426,7 +426,7 @@ pub(crate) fn is(group: &Group<'_>, method: &str) -> bool {
     group.spec.method == method
 }
 
-/// The groups that read through a map.
+/// The groups reading through a map.
 pub(crate) fn mapped<'g, 'a>(groups: &[&'g Group<'a>]) -> Vec<&'g Group<'a>> {
     groups.iter().copied().filter(|group| group.pages_through_a_map()).collect()
 }

@@ -1,4 +1,4 @@
-//! Curves over requests in flight: the unit in which methods that read data larger than memory are compared. A method's
+//! Curves over requests in flight: the unit in which methods reading data larger than memory are compared. A method's
 //! figure depends on the number of requests, so two methods are compared at each number that both were measured with,
 //! and the ratio of the whole curves is the geometric mean of the ratios at these points, with an interval from the
 //! repeats of all of them ([`super::statistics`]).

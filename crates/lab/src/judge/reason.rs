@@ -108,7 +108,7 @@ pub struct Workload {
     pub read_only: Option<bool>,
     /// Whether the data in use fits in memory.
     pub fits_in_memory: Option<bool>,
-    /// Number of threads that use the database at the same time.
+    /// Number of threads using the database at the same time.
     pub threads: Option<u32>,
     /// Whether an occasional slow answer is a problem.
     pub latency_matters: Option<bool>,
@@ -355,7 +355,7 @@ fn up_to<'g, 'a>(groups: Vec<&'g Group<'a>>, wanted: Option<u32>) -> Vec<&'g Gro
     found
 }
 
-/// The throughput metrics of an experiment that reads data larger than memory.
+/// The throughput metrics of an experiment reading data larger than memory.
 pub(crate) struct Reading {
     /// The experiment that the metrics belong to.
     pub(crate) experiment: ExperimentId,

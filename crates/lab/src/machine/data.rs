@@ -66,7 +66,7 @@ impl DataSpec {
     }
 }
 
-/// Makes sure that `path` is a file with the wanted content, and returns the target that reads it. An existing file is
+/// Makes sure that `path` is a file with the wanted content, and returns the target reading it. An existing file is
 /// reused: the lab verifies its header and some blocks, then writes only the missing part.
 ///
 /// # Errors
@@ -136,7 +136,7 @@ pub fn ensure_files(
     Ok(target(name, &paths, wanted))
 }
 
-/// Builds the target over paths that hold the wanted content.
+/// Builds the target over paths holding the wanted content.
 pub fn target(label: &str, paths: &[&Path], wanted: DataSpec) -> Target {
     Target {
         label: label.to_owned(),

@@ -71,7 +71,7 @@ pub fn check_unused(path: &Path) -> Result<u64> {
     Ok(sectors.saturating_mul(512))
 }
 
-/// Returns the target that reads a device. Its content can be verified when it carries the lab's marker; a device
+/// Returns the target reading a device. Its content can be verified when it carries the lab's marker; a device
 /// without the marker is accepted only with `unmarked`, and nothing of it can be verified.
 ///
 /// # Errors

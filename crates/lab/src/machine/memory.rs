@@ -265,7 +265,7 @@ impl Limit {
     /// Makes sure that the limit still holds; the figures of a trial that ran after its limit ended are invalid.
     ///
     /// # Errors
-    /// `NoSpace` when the kernel has killed the process that holds the ballast, because memory ran out.
+    /// `NoSpace` when the kernel has killed the process holding the ballast, because memory ran out.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Ballast(ballast) if !ballast.is_held() => {

@@ -26,7 +26,7 @@ use crate::record::Target;
 pub const VALUE_BYTES: usize = 976;
 /// Number of values that together hold the content of one block.
 pub const ENTRIES_PER_BLOCK: u64 = 4;
-/// Name of the table that holds the values.
+/// Name of the table holding the values.
 pub const TABLE: &str = "blocks";
 /// Name of the database's folder inside the working folder.
 const FOLDER: &str = "pool.db";
@@ -35,7 +35,7 @@ const DATABASE: &str = "db";
 const DATA_FILE: &str = "data";
 /// The marker's file name, in [`FOLDER`].
 const MARKER: &str = "nofault-lab.marker";
-/// Bytes of the engine's cache and log while the lab makes the database; the methods that read it choose their own.
+/// Bytes of the engine's cache and log while the lab makes the database; the methods reading it choose their own.
 const MAKING_CACHE_BYTES: usize = 128 << 20;
 const LOG_BYTES: u64 = 16 << 20;
 
@@ -79,7 +79,7 @@ pub fn settings(cache_bytes: usize) -> Settings {
 /// Returns the engine's folder in a target made by [`target`].
 ///
 /// # Errors
-/// `Usage` for a target that names no file in a folder.
+/// `Usage` for a target naming no file in a folder.
 pub fn database_of(target: &Target) -> Result<&Path> {
     target.paths.first().and_then(|path| Path::new(path).parent()).ok_or_else(|| {
         LabError::new(LabErrorKind::Usage, format!("{}: no database of the engine is named", target.label))

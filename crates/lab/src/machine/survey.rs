@@ -349,7 +349,7 @@ fn cpuid_name() -> Option<String> {
     Some(name).filter(|name| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_graphic() || letter == ' '))
 }
 
-/// Returns `None`: other processors have no instruction that names the hypervisor.
+/// Returns `None`: other processors have no instruction naming the hypervisor.
 #[cfg(not(target_arch = "x86_64"))]
 fn cpuid_name() -> Option<String> {
     None

@@ -28,7 +28,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Reads a small kernel file that holds one number.
+/// Reads a small kernel file holding one number.
 pub fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path)?.parse().ok()
 }

@@ -79,7 +79,7 @@ impl Pool {
         AsRef::<nofault::Table>::as_ref(&self.table).clone()
     }
 
-    /// Lets the executor that runs the caller take the completions of reads, as a ring's reader takes its own: the set-up
+    /// Lets the executor running the caller take the completions of reads, as a ring's reader takes its own: the set-up
     /// that the engine recommends.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ pub fn works<'a>(spec: &'a TrialSpec, layout: &'a Layout, disk: &'a dyn Disk, pa
     let orders = pattern.orders(layout, spec);
     let work = |(number, order): (usize, Order)| -> Work<'a> {
         Box::new(move |worker: &mut Worker<'_>| {
-            // The ring is opened on the thread that uses it, as SINGLE_ISSUER requires.
+            // The ring is opened on the thread using it, as SINGLE_ISSUER requires.
             let mut ring = Ring::open(spec, layout, disk, pages_of(spec, pattern))?;
             ring.read(worker, order)?;
             if number == 0 { ring.sum_sample(worker, &spec.target, spec.seed) } else { Ok(()) }

@@ -75,8 +75,8 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Plans one experiment after another. Within an experiment, methods alternate and every second round is reversed:
     /// A B C, C B A, …, so that a drift of the machine affects all methods and none always follows the same other.
-    /// Trials that need a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
-    /// be limited (`no_limit` gives the reason), the experiments that need a limit are left out.
+    /// Trials needing a ballast come last in their experiment, so that the ballast is made once. Where memory cannot
+    /// be limited (`no_limit` gives the reason), the experiments needing a limit are left out.
     pub(super) fn of(config: &Config, available: &Available, no_limit: Option<&str>) -> Self {
         let mut schedule = Self { trials: Vec::new(), skips: Vec::new() };
         for id in &config.experiments {

@@ -1,4 +1,4 @@
-//! LMDB through `heed`: one map, one writer, readers that hold a transaction.
+//! LMDB through `heed`: one map, one writer, readers holding a transaction.
 
 use std::ops::Bound;
 use std::path::Path;

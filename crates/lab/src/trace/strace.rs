@@ -72,7 +72,7 @@ struct Reader {
     files: Files,
     /// The beginnings of calls that another thread interrupted, by thread, with their times.
     unfinished: BTreeMap<String, (String, f64)>,
-    /// Positions of descriptors, by number and path, for calls that name no position.
+    /// Positions of descriptors, by number and path, for calls naming no position.
     positions: BTreeMap<String, u64>,
     /// The mapped files: for the first address of each map, the address behind it and the path.
     maps: BTreeMap<u64, (u64, String)>,

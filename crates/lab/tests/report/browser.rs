@@ -13,7 +13,7 @@ use nofault_lab::report;
 
 use crate::pages::odd_files;
 
-/// A script that runs in the page, with everything unfolded. The box that `getBoundingClientRect` gives for SVG text includes space for accents
+/// A script running in the page, with everything unfolded. The box that `getBoundingClientRect` gives for SVG text includes space for accents
 /// and descenders, so it is cut by two pixels.
 const CHECK: &str = r#"
 <script>

@@ -121,7 +121,7 @@ pub(crate) fn spec(experiment: ExperimentId, variant: &str, target: &str, like: 
     }
 }
 
-/// Makes a trial that runs for eight seconds; memory is full after two.
+/// Makes a trial running for eight seconds; memory is full after two.
 pub(crate) fn timed(rng: &mut Rng, spec: TrialSpec, like: &Like) -> Trial {
     let mut outcome = Outcome { started_unix_ms: START_MS, cache_method: "drop_caches".into(), ..Outcome::default() };
     let noise = 1.0 + (rng.f64() - 0.5) * 0.06;

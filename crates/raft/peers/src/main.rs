@@ -3,7 +3,7 @@
 //! redb, fjall and, with the feature `rocksdb`, RocksDB.
 //!
 //! Run with `cargo run --release --manifest-path crates/raft/peers/Cargo.toml -- FOLDER [SECONDS [TURNS]]`; all nodes share the disk of
-//! the folder. Unequal: on nofault an append is seen before it is durable, and the node that waits for it occupies no thread; the others'
+//! the folder. Unequal: on nofault an append is seen before it is durable, and the node waiting for it occupies no thread; the others'
 //! commits run on threads that may block. No store makes snapshots, so none purges its log.
 
 #[path = "../../examples/cluster/app.rs"]

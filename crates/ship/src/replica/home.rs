@@ -60,7 +60,7 @@ impl Home {
     /// Returns the number of the copy that counts.
     ///
     /// # Errors
-    /// `Corrupt` when the file that names it does not.
+    /// `Corrupt` when the file naming it does not.
     pub(super) fn current(&self) -> Result<Option<u64>> {
         let path = self.folder.join(CURRENT);
         match fs::read_to_string(&path) {

@@ -185,7 +185,7 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
         self.scan(self.transaction.range(self.typed.raw(), byte_bounds(&range))?)
     }
 
-    /// Scans the keys that begin with `prefix`, as [`TypedTransaction::range`] does.
+    /// Scans the keys beginning with `prefix`, as [`TypedTransaction::range`] does.
     ///
     /// # Errors
     /// As [`Transaction::range`].
@@ -312,7 +312,7 @@ impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {
         Ok(TypedRange::new(self.typed, self.snapshot.range::<&[u8]>(self.typed.raw(), ..)?))
     }
 
-    /// Walks the keys that begin with `prefix` as of the snapshot. See [`TypedTable::prefix`].
+    /// Walks the keys beginning with `prefix` as of the snapshot. See [`TypedTable::prefix`].
     ///
     /// # Errors
     /// As [`Snapshot::range`].

@@ -1,4 +1,4 @@
-//! Finds the frame that holds a block, without a lock.
+//! Finds the frame holding a block, without a lock.
 //!
 //! The index is a table of sets, one cache line each, and a block's number determines its set. A word of a set names a
 //! frame and the low half of its block's number; the caller compares the frame's own note of its block. There are twice
@@ -35,7 +35,7 @@ pub(super) struct BlockIndex {
     chunks_made: AtomicUsize,
 }
 
-/// A frame that the index names, and the word that names it.
+/// A frame that the index names, and the word naming it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) frame: u32,

@@ -1,6 +1,6 @@
 //! What a read and a restored page cost, as the pool itself measures it: times, smoothed over the last few dozens.
 //!
-//! A read costs a thread that waits for it the time of the wait, if a CPU is free to do nothing. That is so
+//! A read costs a thread waiting for it the time of the wait, if a CPU is free to do nothing. That is so
 //! while no more threads read than there are CPUs. With more of them the CPUs have other work during a wait, and so it
 //! counts for a part.
 //!
@@ -25,7 +25,7 @@ const OUTLIER: u64 = 4;
 /// Numbers of threads that are told apart. When three quarters of them were seen, more threads read than can be counted.
 const THREADS: usize = 256;
 
-/// Times of reads and decompressions, and the number of threads that wait for reads.
+/// Times of reads and decompressions, and the number of threads waiting for reads.
 #[derive(Debug)]
 pub(super) struct Costs {
     wait_ns: AtomicU64,

@@ -36,7 +36,7 @@ const TASK_BEGINS: u64 = 1 << 32 | 1;
 #[derive(Default)]
 pub(crate) struct CompletionDemand {
     notifier: Arc<Notifier>,
-    /// Whether the completion thread takes completions for tasks. Set by a task that begins to wait, cleared by the
+    /// Whether the completion thread takes completions for tasks. Set by a task beginning to wait, cleared by the
     /// completion thread.
     serves_tasks: AtomicBool,
     /// The number of tasks that wait, in the lower half; the number of waits begun so far, in the upper half.

@@ -28,7 +28,7 @@ use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
 use crate::pages::Missing;
 
-/// Reads pages with blocking calls on the threads that need them, without the read queue.
+/// Reads pages with blocking calls on the threads needing them, without the read queue.
 pub(super) struct DirectReads {
     disk: Arc<dyn Disk>,
     versions: Arc<Versions>,

@@ -41,10 +41,10 @@ pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
     /// Whether the queue's descriptor is polled.
     is_watched: bool,
-    /// Reads that wait for a place at the device, each batch sorted by block. They get frames just before they are
+    /// Reads waiting for a place at the device, each batch sorted by block. They get frames just before they are
     /// sent.
     line: VecDeque<Read>,
-    /// Runs of scans that wait for a place at the device.
+    /// Runs of scans waiting for a place at the device.
     scan_line: VecDeque<ScanRead>,
     /// The operations submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,

@@ -8,7 +8,7 @@ use crate::pages::{OwnPage, RangeScan as _};
 
 const FRAMES: usize = 1100;
 
-/// Returns a scan that reads pages for itself alone.
+/// Returns a scan reading pages for itself alone.
 fn scan_alone(pool: &BufferPool) -> RangeScan {
     let mut scan = pool.begin_range_scan();
     scan.be_alone_from(0);
@@ -34,7 +34,7 @@ fn pool_with_values(disk: &Arc<dyn Disk>, pages: u64, value_of: fn(u64) -> u64) 
     (pool, ids)
 }
 
-/// Creates such a pool, a snapshot, and a scan that reads pages for itself alone.
+/// Creates such a pool, a snapshot, and a scan reading pages for itself alone.
 fn scan_of(seed: u64, pages: u64) -> (BufferPool, Vec<PageId>, Snapshot, RangeScan) {
     let disk: Arc<dyn Disk> = SimWorld::new(seed, SimOptions::calm()).directory().create("data").unwrap();
     let (pool, ids) = pool_of(&disk, pages);

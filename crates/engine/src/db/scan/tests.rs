@@ -173,7 +173,7 @@ fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_po
     assert!(pool.misses_for_scans > 1000, "{pool:?}");
 }
 
-/// A scan that reads for itself alone keeps a page until it has used it.
+/// A scan reading for itself alone keeps a page until it has used it.
 #[test]
 fn pages_of_expired_values_are_not_read_ahead() {
     const KEYS: u32 = 40_000;

@@ -1,4 +1,4 @@
-//! Tests that need the inside of the store: the order in which a commit becomes visible, and the state after a refused
+//! Tests needing the inside of the store: the order in which a commit becomes visible, and the state after a refused
 //! one.
 
 use super::super::{Protocol, Settings, Store, StoreKind, WriteBack};

@@ -106,7 +106,7 @@ fn the_first_group_of_a_segment_in_the_slot_of_another_does_not_end_the_log() {
     let begins = recovered.marks.iter().map(|mark| mark.anchor);
     let begins: Vec<_> = begins.filter(|anchor| anchor.position.is_multiple_of(options.segment_bytes)).collect();
     assert!(slots > 4 && begins.len() > 4, "{begins:?} in {slots} slots");
-    // A log that begins at a checkpoint, of which the first group is the first of its segment.
+    // A log beginning at a checkpoint, of which the first group is the first of its segment.
     for anchor in begins {
         let whole = read(&world, anchor).unwrap().1;
         for (one, other) in (0..slots).flat_map(|one| (0..one).map(move |other| (one, other))) {

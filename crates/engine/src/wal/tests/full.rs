@@ -106,7 +106,7 @@ fn a_task_that_finds_no_segment_waits_for_a_checkpoint_and_then_gets_an_error() 
         std::thread::yield_now();
     }
     let begun = log.checkpoint_begins();
-    // A caller that begins to wait now does not get the outcome of the checkpoint under way.
+    // A caller beginning to wait now does not get the outcome of the checkpoint under way.
     let mut late = log.await_space(len_bytes);
     assert!(late.poll(Waker::noop()).is_pending());
     log.checkpoint_made(begun);

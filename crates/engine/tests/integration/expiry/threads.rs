@@ -16,7 +16,7 @@ use super::time;
 const LOADED: u32 = 3000;
 const LOADS: u8 = 8;
 
-/// A key in the part of the table that belongs to one thread.
+/// A key in the part of the table belonging to one thread.
 fn key(part: u8, number: u32) -> Vec<u8> {
     [&[part][..], &number.to_be_bytes()].concat()
 }

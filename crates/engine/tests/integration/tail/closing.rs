@@ -59,7 +59,7 @@ fn a_tail_that_was_dropped_goes_on_although_a_checkpoint_has_begun_behind_it() {
     copy.check(&db.snapshot(), "after checkpoints");
 }
 
-/// A thread that reads for a call whose future was dropped has a handle of the database for a moment longer.
+/// A thread reading for a call whose future was dropped has a handle of the database for a moment longer.
 #[test]
 fn a_database_can_be_closed_as_soon_as_its_tail_is() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

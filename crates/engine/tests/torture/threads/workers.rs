@@ -1,4 +1,4 @@
-//! The threads that use one database at a time. Each takes random steps until it has done enough or a call fails.
+//! The threads using one database at a time. Each takes random steps until it has done enough or a call fails.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
 //! The closed loop: a worker requests the next block, or batch, when the last has arrived. Contains batched reads,
-//! overwrites and syncs; reads that wait for each block use `read_loops`.
+//! overwrites and syncs; reads waiting for each block use `read_loops`.
 //!
 //! Kept true by: blocks are checked while their reads are timed; overwritten blocks are read back past the page cache
 //! after the clock has stopped, and compared byte by byte.

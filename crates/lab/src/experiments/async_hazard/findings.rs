@@ -132,7 +132,7 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
     });
 }
 
-/// Compares tasks that read through the engine with tasks over a map, on the same executor.
+/// Compares tasks reading through the engine with tasks over a map, on the same executor.
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().find(|group| group.spec.method == id);
     // Data that is warm in the pool is in the process; a map is as warm once its pages were touched.

@@ -11,7 +11,7 @@ use crate::summary::{Group, Metric, is_plain};
 /// records.
 pub(super) static EVIDENCE: &[Evidence] = &[Evidence::of(Rule::Stalls, stalls)];
 
-/// Finds reasons for the verdict in the lateness of a timer among tasks that wait for cold data.
+/// Finds reasons for the verdict in the lateness of a timer among tasks waiting for cold data.
 fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let tasks: Vec<&Group<'_>> = records
         .of(ID)

@@ -163,7 +163,7 @@ impl Job {
         }
     }
 
-    /// Returns the opened file of a job that reads by calls.
+    /// Returns the opened file of a job reading by calls.
     pub(super) fn file(&self) -> Option<Arc<File>> {
         match &self.source {
             Some(Source::Read(file)) => Some(Arc::clone(file)),

@@ -78,7 +78,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Measures requests, one after another. `prepare` makes the answering function on the thread that uses it.
+    /// Measures requests, one after another. `prepare` makes the answering function on the thread using it.
     fn measure<'w>(
         &self,
         context: &mut Context<'_>,

@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 4096;
 const OVERWRITTEN_BYTES: u64 = 16 << 20;
 
 /// Measures random reads of 4 KiB in the used part of the engine's file. With `batches`, the next reads are submitted
-/// when all of a batch have arrived: the best rate for a caller that waits for whole batches. Otherwise the row's
+/// when all of a batch have arrived: the best rate for a caller waiting for whole batches. Otherwise the row's
 /// number of reads is always in flight.
 pub(super) fn random(trial: &mut Trial<'_, '_>, batches: bool) -> Result<Outcome> {
     let used_bytes = trial.have(State::Loaded)?;

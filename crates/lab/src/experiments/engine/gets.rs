@@ -52,7 +52,7 @@ impl Keys {
 }
 
 /// Measures gets by the row's number of threads, each of one entry at a time. Each get is timed with the check of its value,
-/// which is where a store that reads through a map reads it.
+/// which is where a store reading through a map reads it.
 pub(super) fn threads(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let engine = (trial.spec.method == ENGINE).then(|| trial.engine()).transpose()?;
     let peer = if engine.is_none() { Some(trial.loaded_store()?) } else { None };

@@ -1,4 +1,4 @@
-//! Works that read from threads: gets in memory and out of core, one at a time and in batches, and scans.
+//! Works reading from threads: gets in memory and out of core, one at a time and in batches, and scans.
 
 use std::time::Instant;
 

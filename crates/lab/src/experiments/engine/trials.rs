@@ -46,7 +46,7 @@ const SIZED_KEYS_MIN: u64 = 20;
 /// The beginning of the label of a set on a RAM-backed device.
 const IN_RAM: &str = "ram-";
 
-/// One set of data: its entries, and the cache and memory of the databases that hold it.
+/// One set of data: its entries, and the cache and memory of the databases holding it.
 struct Set {
     label: String,
     scope: Scope,

@@ -25,7 +25,7 @@ pub(super) const PEERS: [&str; 7] = [LMDB, LMDB_READ_AHEAD, REDB, FJALL, ROCKSDB
 pub(super) const DEVICE: &str = "device";
 pub(super) const DEVICE_BATCHES: &str = "device-batches";
 pub(super) const DEVICE_OVERWRITE: &str = "device-overwrite";
-/// Id of the method that runs an executor with one task that only sleeps.
+/// Id of the method running an executor with one task that only sleeps.
 pub(super) const IDLE: &str = "idle-executor";
 /// Id of the method that repeats the updates of `long-reader` without its reader.
 pub(super) const NO_READER: &str = "no-reader";
@@ -55,7 +55,7 @@ pub(super) const SPACE_UPDATED: &str = "space-updated";
 pub(super) const SPACE_RANDOM: &str = "space-random";
 pub(super) const SPACE_DELETED: &str = "space-deleted";
 pub(super) const LONG_READER: &str = "long-reader";
-/// Prefix of the variants that run a YCSB mix; the mix's letter follows.
+/// Prefix of the variants running a YCSB mix; the mix's letter follows.
 pub(super) const YCSB: &str = "ycsb-";
 
 /// Names of latencies: of the 1 ms timer that runs along with the tasks, and of the two kinds of operations of `read-write`.
@@ -83,7 +83,7 @@ pub(super) struct Row {
     pub(super) variant: &'static str,
     pub(super) title: &'static str,
     pub(super) data: Scope,
-    /// Number of threads that use the database at once.
+    /// Number of threads using the database at once.
     pub(super) threads: u32,
     pub(super) depth: u32,
     /// Whether the amount of work is fixed, so that the trial ends when its work is done and not after a time.

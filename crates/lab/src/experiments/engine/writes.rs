@@ -149,7 +149,7 @@ pub(super) fn free_old_blocks(engine: &Engine) -> Result<()> {
     Ok(engine.db.checkpoint()?)
 }
 
-/// Measures opening a copy of a crashed database, with a cache that holds all of its data.
+/// Measures opening a copy of a crashed database, with a cache holding all of its data.
 pub(super) fn reopen(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let (settings, data) = (trial.settings()?, trial.data);
     let log_bytes = trial.have(State::Crashed)?;

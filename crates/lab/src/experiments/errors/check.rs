@@ -19,7 +19,7 @@ use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
-/// The method that reads a map without checks, as most programs do.
+/// The method reading a map without checks, as most programs do.
 pub(super) const NO_CHECK: &str = "no-check";
 /// The method that computes the page's checksum at every access of a map.
 pub(super) const EVERY_ACCESS: &str = "check-every-access";

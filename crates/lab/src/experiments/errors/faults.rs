@@ -65,7 +65,7 @@ struct FaultResult {
     /// Answers after the repair: of the process that met the fault, and of a process that reopened the store.
     after_repair: Option<Answers>,
     after_reopening: Option<Answers>,
-    /// Answers of another process that reads the disk after the first process has ended, without any repair.
+    /// Answers of another process reading the disk after the first process has ended, without any repair.
     on_disk: Option<Answers>,
     figures: BTreeMap<String, f64>,
 }

@@ -75,7 +75,7 @@ impl Way {
         matches!(self, Self::Engine | Self::EngineDirty | Self::Mapped(..))
     }
 
-    /// Returns the name of the file that holds the store's pages.
+    /// Returns the name of the file holding the store's pages.
     pub(super) fn file(self) -> &'static str {
         if self.has_tree() { ENGINE } else { PLAIN }
     }

@@ -110,7 +110,7 @@ struct Maps {
 }
 
 impl Shared {
-    /// Returns the map with this number; the first thread that needs the map makes it.
+    /// Returns the map with this number; the first thread needing the map makes it.
     fn map_of(&self, pages: &Pages, number: u64) -> Result<Arc<MappedFile>> {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         while maps.dropped + maps.kept.len() as u64 <= number {

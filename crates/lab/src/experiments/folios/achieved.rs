@@ -1,4 +1,4 @@
-//! Finds the folios that hold the pages of a map. `/proc/self/pagemap` gives the frame of each mapped page;
+//! Finds the folios holding the pages of a map. `/proc/self/pagemap` gives the frame of each mapped page;
 //! `/proc/kpageflags` tells whether a frame begins a compound page, lies in one, or stands alone.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const FRAME: u64 = (1 << 55) - 1;
 const HEAD: u64 = 1 << 15;
 const TAIL: u64 = 1 << 16;
 
-/// Counts the map's pages by the size in bytes of the folio that holds each. Every page of the map must have been
+/// Counts the map's pages by the size in bytes of the folio holding each. Every page of the map must have been
 /// touched.
 ///
 /// # Errors

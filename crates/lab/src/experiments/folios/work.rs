@@ -73,7 +73,7 @@ impl CachedFile {
         u64::from(std::hint::black_box(word) != tag(self.seed, page as u64))
     }
 
-    /// Checks all pages, then counts them by the size in bytes of the folio that holds each.
+    /// Checks all pages, then counts them by the size in bytes of the folio holding each.
     pub(super) fn folios(&self) -> Result<BTreeMap<u64, u64>> {
         let map = self.map()?;
         let wrong: u64 = (0..self.count).map(|page| self.touch(&map, page)).sum();

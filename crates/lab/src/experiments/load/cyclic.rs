@@ -129,7 +129,7 @@ fn by_ring(worker: &mut Worker<'_>, layout: &Layout, disk: &dyn Disk, kept: u64)
             reads.start(next, buffer)?;
             next = if next + 1 == blocks { kept } else { next + 1 };
         }
-        // The kept blocks that belong to the blocks read so far.
+        // The kept blocks belonging to the blocks read so far.
         due += u64::from(kept == blocks);
         while due > 0 && !memory.is_empty() {
             let block: &Block = &memory[next_kept];

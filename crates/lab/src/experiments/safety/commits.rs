@@ -91,7 +91,7 @@ fn fill(store: &dyn Subject, content: Content) -> Result<()> {
     store.checkpoint()
 }
 
-/// Commits pairs that belong only to this writer, so that their expected content is known.
+/// Commits pairs belonging only to this writer, so that their expected content is known.
 fn write(
     worker: &mut Worker<'_>,
     store: &dyn Subject,

@@ -34,7 +34,7 @@ impl Content {
         value
     }
 
-    /// Chooses one of the pairs that belong to a writer at random.
+    /// Chooses one of the pairs belonging to a writer at random.
     pub(super) fn pair_of(self, chance: &mut fastrand::Rng, writer: u64, writers: u64) -> u64 {
         chance.u64(..(self.pairs / writers).max(1)) * writers + writer
     }

@@ -26,7 +26,7 @@ pub(crate) struct Params {
     pub(crate) ram_devices: u32,
 }
 
-/// The flag that names a further folder, on another file system, for the striped scan.
+/// The flag naming a further folder, on another file system, for the striped scan.
 static STRIPE_OVER: Flag = Flag {
     name: "stripe-over",
     value_name: "FOLDER",

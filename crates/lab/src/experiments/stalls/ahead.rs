@@ -19,7 +19,7 @@ use crate::read_loops::{self, order_seed, ring};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
-/// Ids of the work-arounds that use the order of the pages known ahead.
+/// Ids of the work-arounds using the order of the pages known ahead.
 pub(super) const METHODS: [&str; 8] = [
     "mmap",
     "mmap-willneed",

@@ -1,7 +1,7 @@
 //! The lab's data in the engine's B+tree over a mapped file (`nofault::mmap`): the entries of the engine's own database,
 //! in nodes of the same format.
 //!
-//! The first trial that needs the tree makes it, in the experiment's own folder; the others find it there. A file next
+//! The first trial needing the tree makes it, in the experiment's own folder; the others find it there. A file next
 //! to it, written last, says which data it holds.
 
 use std::fs;

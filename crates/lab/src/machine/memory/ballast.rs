@@ -21,7 +21,7 @@ const CAP_IPC_LOCK: u64 = 1 << 14;
 /// Memory withheld from all other processes until this guard is dropped.
 #[derive(Debug)]
 pub struct Ballast {
-    /// A pipe to the process that holds the memory; closing the pipe ends that process.
+    /// A pipe to the process holding the memory; closing the pipe ends that process.
     pipe: Option<UnixStream>,
     holder: libc::pid_t,
     held_bytes: u64,
@@ -70,7 +70,7 @@ impl Ballast {
         self.held_bytes
     }
 
-    /// Returns the process id of the process that holds the memory.
+    /// Returns the process id of the process holding the memory.
     pub fn holder(&self) -> u32 {
         self.holder.unsigned_abs()
     }

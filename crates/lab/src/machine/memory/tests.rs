@@ -1,4 +1,4 @@
-//! Tests of the memory limits, on the machine that runs them.
+//! Tests of the memory limits, on the machine running them.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The choice of the file, the notes and the errors; and a program that reads a mapped database, recorded where perf works.
+//! The choice of the file, the notes and the errors; and a program reading a mapped database, recorded where perf works.
 
 use rusqlite::Connection;
 
