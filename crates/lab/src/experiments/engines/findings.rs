@@ -78,7 +78,7 @@ fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<F
     let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
     all.push(Finding {
         rule: "engine-among-databases",
-        rule_text: "median rate of nofault over the fastest other built-in database's, same work, same memory, same class of durability",
+        rule_text: "median rate of nofault over the fastest other database's in this build, same work, same memory, same class of durability",
         text: format!(
             "{}{}: {}nofault does {x}, {}, the fastest other database ({}) {y}: {}{cpu}.",
             place(target)[..1].to_uppercase(),
