@@ -180,7 +180,8 @@ type TheCore = Core<BufferPool, Log>;
 /// .await?;
 /// db.sync().await?;
 ///
-/// // A snapshot keeps showing the state at its beginning. let before = db.snapshot();
+/// // A snapshot keeps showing the state at its beginning.
+/// let before = db.snapshot();
 /// db.drop_table("orders").await?;
 /// assert!(db.table("orders").await.is_err());
 /// assert_eq!(before.get(&orders, "1").await?, Some(b"apples".to_vec()));

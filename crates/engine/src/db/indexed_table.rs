@@ -54,7 +54,8 @@ struct Index<K, V: Value> {
 /// let of_word: Vec<_> = by_word.prefix(&("Ulm",)).next_batch(10).await?;
 /// assert_eq!(of_word.iter().map(|((_, number), ())| *number).collect::<Vec<_>>(), [1, 2]);
 ///
-/// // Together with other changes, in the caller's transaction. db.transact(Durability::Sync, async |change| {
+/// // Together with other changes, in the caller's transaction.
+/// db.transact(Durability::Sync, async |change| {
 ///     people.put_in(&change, &1, "Bonn").await?;
 ///     people.delete_in(&change, &2).await
 /// })

@@ -163,7 +163,8 @@ impl TailEvent {
 /// }
 /// assert_eq!(copy.table("stock").await?.get("apples").await?, Some(b"12".to_vec()));
 ///
-/// // Later, maybe after a restart, it continues from there. let position = tail.reached();
+/// // Later, maybe after a restart, it continues from there.
+/// let position = tail.reached();
 /// drop(tail);
 /// stock.put("pears", "3").await?;
 /// let mut tail = db.tail(&position).await?;
