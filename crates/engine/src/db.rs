@@ -37,6 +37,7 @@ mod expiry_removal;
 mod expiry_rows;
 mod indexed_table;
 mod large;
+pub(crate) mod load_entries;
 mod loader;
 mod loads;
 mod log_waits;

@@ -25,6 +25,7 @@ use std::time::SystemTime;
 
 use super::core::Core;
 use super::deferred_free::CATALOG_PAGES;
+use super::load_entries::SortedEntries;
 use super::loads::refuse_too_long;
 use super::pins::PinBudget;
 use crate::btree::Tree;
@@ -37,7 +38,7 @@ use crate::format::catalog::{encode_replaced, encode_table, load_marker, replace
 use crate::format::cell::{Cell, inline_value_bytes_max};
 use crate::format::node::Node;
 use crate::format::record::Change;
-use crate::format::{CommitSeq, Moment, PageId};
+use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Pages, ReservationKind, Store, Wait};
 use crate::transaction::{CATALOG, Exclusive};
@@ -163,9 +164,6 @@ impl<K, V> BulkEntry for (K, V, Option<SystemTime>) {
     }
 }
 
-/// An entry to be loaded: key, value, and the moment at which it expires.
-pub(crate) type LoadEntry<K, V> = (K, V, Moment);
-
 /// The commit of a load that is filled, in its last step.
 pub(super) struct LoadCommit {
     pub(super) commit: CommitSeq,
@@ -182,13 +180,13 @@ pub(super) struct LoadCommit {
 /// ascend; the errors of writing: then the table stays as it was, as it does when `entries` panics (the panic continues
 /// afterwards). When `checkpoint` fails with `Poisoned`, it is unknown whether this commit is durable, and nothing is
 /// committed any more.
-pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+pub(super) fn load<S: Store, L: CommitLog>(
     core: &Core<S, L>,
     tree: Tree,
     present: Present,
-    entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+    entries: &mut dyn SortedEntries,
     expires: &std::cell::Cell<bool>,
-    checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
+    checkpoint: &dyn Fn(LoadCommit) -> Result<()>,
 ) -> Result<u64> {
     block_on(async {
         core.committer.check_call()?;
@@ -200,12 +198,6 @@ pub(super) fn load<S: Store, L: CommitLog, K: AsRef<[u8]>, V: AsRef<[u8]>>(
             }
         };
         let _loading = core.committer.loads.begin();
-        // After the load was registered: closing the database waits for no load that asks for an entry after this check.
-        let mut entries = entries;
-        let entries = std::iter::from_fn(|| match core.commits.check_open() {
-            Ok(()) => entries.next(),
-            Err(error) => Some(Err(error)),
-        });
         core.tables.refusal(tree).map_or(Ok(()), Err)?;
         // The next durable and visible commit must follow everything before it.
         let position = core.commits.last().position;
@@ -292,26 +284,26 @@ struct BulkLoad<'c, S: Store, L: CommitLog> {
 }
 
 impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
-    async fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    async fn fill(
         &mut self,
         section: &mut Exclusive<S, L>,
-        mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
+        entries: &mut dyn SortedEntries,
     ) -> std::result::Result<(), StopCause> {
         let (core, tree, kind) = (self.core, self.tree, self.kind);
         let inline_max = inline_value_bytes_max(core.store.page_bytes());
         let portion = (PORTION_BYTES / core.store.page_bytes()).min(core.store.copy_frames_max() / 2).max(1);
-        let mut next = next_of(&mut entries)?;
+        advance(core, entries)?;
         let mut at: Option<LongRef> = None;
         let mut pins = PinBudget::default();
         loop {
-            if let Some((_, value, _)) = &next
+            if let Some((_, value, _)) = entries.entry()
                 && at.is_none()
-                && value.as_ref().len() > inline_max
-                && !self.builder.spreads(value.as_ref())
+                && value.len() > inline_max
+                && !self.builder.spreads(value)
             {
-                refuse_too_long(value.as_ref())?;
-                let mut writer = Writer::new(value.as_ref());
-                let pages = value.as_ref().len() / data_bytes(core.store.page_bytes()) * 65 / 64 + 3;
+                refuse_too_long(value)?;
+                let mut writer = Writer::new(value);
+                let pages = value.len() / data_bytes(core.store.page_bytes()) * 65 / 64 + 3;
                 let _reservation = core.reservations.reserve(pages, kind).await?;
                 let written = core.committer.large.write_long(section, tree, &mut writer).await;
                 writer.pages().iter().for_each(|page| self.long.push(*page));
@@ -322,8 +314,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
             let step = section.edit(|copies, _| {
                 let mut fill = || -> Attempt<Step> {
                     builder.begin_portion(copies)?;
-                    while let Some((key, value, expiry)) = &next {
-                        let (key, value) = (key.as_ref(), value.as_ref());
+                    while let Some((key, value, expiry)) = entries.entry() {
                         let is_full = builder.portion().len() >= portion;
                         let cell = match &at {
                             _ if is_full && !builder.goes_on_with(key, value) => return Ok(Step::More),
@@ -331,14 +322,13 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
                             None if value.len() <= inline_max || builder.spreads(value) => Cell::Inline(value),
                             None => return Ok(Step::More),
                         };
-                        builder.push_until(copies, key, cell, *expiry)?;
+                        builder.push_until(copies, key, cell, expiry)?;
                         *count += 1;
                         at = None;
                         // The caller's iterator may read a database, and wait there for frames or for permits.
                         pins.release();
-                        match copies.unpinned(|| next_of(&mut entries)) {
-                            Ok(entry) => next = entry,
-                            Err(stopped) => return Ok(Step::Stopped(stopped)),
+                        if let Err(stopped) = copies.unpinned(|| advance(core, entries)) {
+                            return Ok(Step::Stopped(stopped));
                         }
                     }
                     Ok(Step::Filled)
@@ -436,7 +426,7 @@ impl<S: Store, L: CommitLog> BulkLoad<'_, S, L> {
         &self,
         section: &mut Exclusive<S, L>,
         marked: Option<LogPosition>,
-        checkpoint: impl FnOnce(LoadCommit) -> Result<()>,
+        checkpoint: &dyn Fn(LoadCommit) -> Result<()>,
     ) -> Result<()> {
         let core = self.core;
         let as_before = || {
@@ -506,9 +496,14 @@ fn move_content_back<E: PageCopies>(copies: &mut E, tree: Tree, before: Tree) ->
     CATALOG.delete(copies, &replaced_to_be_freed(tree.table, before.root)).map(drop)
 }
 
-/// Takes the caller's next entry. A panic of the iterator is caught, so that half-published pages can be freed first.
-fn next_of<T>(entries: &mut impl Iterator<Item = Result<T>>) -> std::result::Result<Option<T>, StopCause> {
+/// Moves to the caller's next entry. A panic of its iterator is caught, so that half-published pages can be freed first. The load was
+/// registered before, so closing the database waits for no load that asks for an entry after the check.
+fn advance<S: Store, L: CommitLog>(
+    core: &Core<S, L>,
+    entries: &mut dyn SortedEntries,
+) -> std::result::Result<(), StopCause> {
+    core.commits.check_open()?;
     // The closure changes no state of the load, and the caller's iterator is not used again.
-    let next = catch_unwind(AssertUnwindSafe(|| entries.next())).map_err(StopCause::Panicked)?;
-    Ok(next.transpose()?)
+    catch_unwind(AssertUnwindSafe(|| entries.advance())).map_err(StopCause::Panicked)??;
+    Ok(())
 }

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustc_hash::FxHashSet;
 
-use super::bulk::LoadEntry;
 use super::catalog::{Catalog, Entries};
 use super::commit::Committer;
 use super::core::Core;
+use super::load_entries::{SortedEntries, WithFront};
 use super::reader::Reader;
 use crate::btree::Tree;
 use crate::btree::sample::SamplePages;
@@ -143,29 +143,22 @@ impl DictionaryTrainer {
             && self.codecs().dictionary_of(tree.table).is_none()
     }
 
-    /// Takes entries off the front of `entries`, and trains a dictionary from them if there are enough. Returns them.
+    /// Trains a dictionary from the first of `entries`, if there are enough. Returns all of them.
     ///
     /// # Errors
-    /// As [`DictionaryTrainer::train`].
-    pub(super) fn train_from<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        tree: Tree,
-        entries: &mut impl Iterator<Item = LoadEntry<K, V>>,
-    ) -> Result<Vec<LoadEntry<K, V>>> {
+    /// As [`DictionaryTrainer::train`]; the first error in the entries.
+    pub(super) fn train_from<'e>(&self, tree: Tree, entries: &'e mut dyn SortedEntries) -> Result<WithFront<'e>> {
         let mut pages = SamplePages::new(tree.table, self.pool.page_bytes());
-        let (mut taken, mut bytes) = (Vec::new(), 0);
-        while bytes < self.sample_bytes()
-            && let Some(entry) = entries.next()
-        {
-            let (key_bytes, value_bytes) = (entry.0.as_ref(), entry.1.as_ref());
-            bytes += key_bytes.len() + value_bytes.len();
-            pages.push(key_bytes, value_bytes);
-            taken.push(entry);
-        }
+        let mut bytes = 0;
+        let entries = WithFront::take(entries, |key, value| {
+            bytes += key.len() + value.len();
+            pages.push(key, value);
+            bytes >= self.sample_bytes()
+        })?;
         if bytes >= self.sample_bytes() {
             self.train(tree, &pages.into_bodies())?;
         }
-        Ok(taken)
+        Ok(entries)
     }
 
     /// Trains dictionaries for the tables of which enough was written, if they have none or pages have become much

@@ -1,13 +1,13 @@
-//! Rewrites a table that holds entries: with a run of entries merged into them, or without a range of them. A short run
-//! is an ordinary commit instead, and so is the removal of few entries (`read_modify_write`).
+//! Rewrites a table that holds entries: with a run of entries merged into them, or without a range of them. A short
+//! run is an ordinary commit instead, and so is the removal of few entries (`read_modify_write`).
 //!
 //! Right because the entries of the table are read when the load (`bulk`) is the only commit that can change them: the
 //! ranges begin when their first entry is asked for.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 
-use super::bulk::{self, LoadCommit, LoadEntry, Present};
+use super::bulk::{self, LoadCommit, Present};
+use super::load_entries::{IterEntries, LoadEntry, MergedEntries, SortedEntries, WithFront};
 use super::{Batch, Table};
 use crate::btree::KeyRange;
 use crate::driver::block_on;
@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LateFeature, Moment};
 use crate::pages::Durability;
 
-/// Most entries of a run committed as any other change.
+/// Most entries of a run that is committed as any other change.
 const SHORT_RUN_ENTRIES: usize = 4096;
 /// Most bytes of keys and values of such a run.
 const SHORT_RUN_BYTES: usize = 4 << 20;
@@ -30,36 +30,29 @@ mod tests;
 
 /// Loads entries into a table that holds some, as [`Table::bulk_load`] documents. Once all were taken, `expires` tells whether
 /// any of them expires. Blocks.
-pub(super) fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    table: &Table,
-    mut entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-    expires: &Cell<bool>,
-) -> Result<u64> {
+pub(super) fn load(table: &Table, entries: &mut dyn SortedEntries, expires: &Cell<bool>) -> Result<u64> {
     let (core, owner) = (&table.db.core, &table.db.owner);
     let bytes_max = SHORT_RUN_BYTES.min(core.read_set_bytes_max / SHORT_RUN_SHARE);
-    let (mut first, mut bytes) = (Vec::new(), 0);
-    while first.len() < SHORT_RUN_ENTRIES && bytes < bytes_max {
-        let Some(entry) = entries.next() else { return commit(table, &first) };
-        let entry = entry?;
-        bytes += entry.0.as_ref().len() + entry.1.as_ref().len();
-        first.push(entry);
+    let (mut count, mut bytes) = (0, 0);
+    let mut entries = WithFront::take(entries, |key, value| {
+        count += 1;
+        bytes += key.len() + value.len();
+        count >= SHORT_RUN_ENTRIES || bytes >= bytes_max
+    })?;
+    if let Some(run) = entries.all() {
+        return commit(table, run);
     }
-    let loaded = write_anew(table, first.into_iter().map(Ok).chain(entries), expires)?;
+    let loaded = write_anew(table, &mut entries, expires)?;
     owner.free_dropped(&core.dropped);
     Ok(loaded)
 }
 
-/// Rewrites a table from its entries and a run's, and leaves the content before to be freed. Returns the number of
-/// entries in the run. `expires` as for [`load`].
-pub(crate) fn write_anew<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    table: &Table,
-    run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-    expires: &Cell<bool>,
-) -> Result<u64> {
-    let loaded = Cell::new(0);
-    let run = run.inspect(|_| loaded.set(loaded.get() + 1));
-    write(table, Present::Replace, merged(entries_of(table, ALL), run), expires)?;
-    Ok(loaded.get())
+/// Rewrites a table from its entries and a run, and leaves the content before to be freed. Returns the number
+/// of entries in the run. `expires` as for [`load`].
+pub(crate) fn write_anew(table: &Table, run: &mut dyn SortedEntries, expires: &Cell<bool>) -> Result<u64> {
+    let mut merged = MergedEntries::new(IterEntries::new(entries_of(table, ALL)), run);
+    write(table, Present::Replace, &mut merged, expires)?;
+    Ok(merged.of_run())
 }
 
 /// Removes a range of entries by rewriting the table without them. Returns their number. Blocks.
@@ -76,19 +69,15 @@ pub(super) fn write_without(table: &Table, removed: &KeyRange) -> Result<u64> {
     let counted = counted.filter_map(|found| found.map(|found| count.set(found)).err().map(Err));
     let after = after.into_iter().flat_map(|range| entries_of(table, range));
     // The entries that stay have rows already.
-    write(table, present, entries_of(table, before).chain(counted).chain(after), &Cell::new(false))?;
+    let mut left = IterEntries::new(entries_of(table, before).chain(counted).chain(after));
+    write(table, present, &mut left, &Cell::new(false))?;
     table.db.owner.free_dropped(&table.db.core.dropped);
     Ok(count.get())
 }
 
-fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    table: &Table,
-    present: Present,
-    entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-    expires: &Cell<bool>,
-) -> Result<u64> {
+fn write(table: &Table, present: Present, entries: &mut dyn SortedEntries, expires: &Cell<bool>) -> Result<u64> {
     table.db.owner.allow(LateFeature::Properties)?;
-    bulk::load(&table.db.core, table.tree, present, entries, expires, |filled| make_durable(table, filled))
+    bulk::load(&table.db.core, table.tree, present, entries, expires, &|filled| make_durable(table, filled))
 }
 
 /// Makes a load durable, unless the database is unfinished. The superblock names the feature of entries that expire before it leads
@@ -105,12 +94,12 @@ pub(super) fn make_durable(table: &Table, filled: LoadCommit) -> Result<()> {
 }
 
 /// Commits a short run.
-fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(table: &Table, run: &[LoadEntry<K, V>]) -> Result<u64> {
-    if run.windows(2).any(|two| two[0].0.as_ref() >= two[1].0.as_ref()) {
+fn commit(table: &Table, run: &[LoadEntry<Vec<u8>, Vec<u8>>]) -> Result<u64> {
+    if run.windows(2).any(|two| two[0].0 >= two[1].0) {
         return Err(Error::new(ErrorKind::InvalidCall, "bulk load: a key is not above the key before it"));
     }
     let mut batch = Batch::new();
-    run.iter().for_each(|(key, value, expiry)| _ = batch.put_until(table, key.as_ref(), value.as_ref(), *expiry));
+    run.iter().for_each(|(key, value, expiry)| _ = batch.put_until(table, key, value, *expiry));
     block_on(table.db.write(batch, Durability::Sync))?;
     Ok(run.len() as u64)
 }
@@ -123,43 +112,5 @@ fn entries_of(table: &Table, range: KeyRange) -> impl Iterator<Item = Result<Loa
         let entry = scan.take().map_or_else(|| block_on(scan.next()).transpose(), |entry| Some(Ok(entry)))?;
         let expiry = scan.expiry().map_or(Moment::NEVER, Moment::at_or_after);
         Some(entry.map(|(key, value)| (key, value, expiry)))
-    })
-}
-
-/// A key or value, of the table or of the run.
-enum Part<T> {
-    OfTable(Vec<u8>),
-    OfRun(T),
-}
-
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Part<T> {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::OfTable(bytes) => bytes,
-            Self::OfRun(bytes) => bytes.as_ref(),
-        }
-    }
-}
-
-/// The entries of a table and of a run in one order. Where both have a key, the run's counts.
-fn merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    of_table: impl Iterator<Item = Result<LoadEntry<Vec<u8>, Vec<u8>>>>,
-    run: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-) -> impl Iterator<Item = Result<LoadEntry<Part<K>, Part<V>>>> {
-    let (mut of_table, mut run) = (of_table.peekable(), run.fuse().peekable());
-    std::iter::from_fn(move || {
-        let order = match (of_table.peek(), run.peek()) {
-            (Some(Ok((old, ..))), Some(Ok((new, ..)))) => old.as_slice().cmp(new.as_ref()),
-            (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
-            _ => Ordering::Greater,
-        };
-        if order == Ordering::Less {
-            let entry = of_table.next()?;
-            return Some(entry.map(|(key, value, expiry)| (Part::OfTable(key), Part::OfTable(value), expiry)));
-        }
-        if order == Ordering::Equal {
-            of_table.next();
-        }
-        Some(run.next()?.map(|(key, value, expiry)| (Part::OfRun(key), Part::OfRun(value), expiry)))
     })
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::bounds::{range_of, range_of_prefix};
-use super::bulk::{BulkEntry, LoadEntry, Present};
+use super::bulk::{BulkEntry, Present};
+use super::load_entries::{IterEntries, LoadEntry, SortedEntries};
 use super::many::get_many;
 use super::reader::GetResult;
 use super::tables::NEWEST;
@@ -460,37 +461,24 @@ impl Table {
     where
         B: BulkEntry<Key: AsRef<[u8]>, Value: AsRef<[u8]>>,
     {
-        self.load_results(entries.into_iter().map(|entry| Ok(with_moment(entry))))
+        self.load_sorted(&mut IterEntries::new(entries.into_iter().map(|entry| Ok(with_moment(entry)))))
     }
 
-    fn load_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        entries: impl Iterator<Item = Result<LoadEntry<K, V>>>,
-    ) -> Result<u64> {
+    fn load_sorted(&self, entries: &mut dyn SortedEntries) -> Result<u64> {
         let expires = Cell::new(false);
-        let mut entries = entries.map(|entry| {
-            let entry = entry?;
-            if entry.2 != Moment::NEVER {
-                self.db.core.expiries.refuse_too_long(entry.0.as_ref().len())?;
-                expires.set(true);
-            }
-            Ok(entry)
-        });
+        let mut entries = NewEntries { entries, table: self, expires: &expires };
         self.db.owner.refuse_read_only()?;
         let make_durable = |filled| merged_load::make_durable(self, filled);
         let (core, trainer) = (&self.db.core, self.db.owner.trainer());
         core.committer.check_call()?;
         if !block_on(bulk::is_empty(core, self.tree)).map_err(|error| core.tables.explain(self.tree, NEWEST, error))? {
-            return merged_load::load(self, entries, &expires);
+            return merged_load::load(self, &mut entries, &expires);
         }
         if trainer.is_wanted(self.tree) {
-            let mut failed = None;
-            let sound = |entry: Result<_>| entry.map_err(|error| failed = Some(error)).ok();
-            let first = trainer.train_from(self.tree, &mut entries.by_ref().map_while(sound))?;
-            let first = first.into_iter().map(Ok).chain(failed.map(Err));
-            return bulk::load(core, self.tree, Present::Refuse, first.chain(entries), &expires, make_durable);
+            let mut entries = trainer.train_from(self.tree, &mut entries)?;
+            return bulk::load(core, self.tree, Present::Refuse, &mut entries, &expires, &make_durable);
         }
-        bulk::load(core, self.tree, Present::Refuse, entries, &expires, make_durable)
+        bulk::load(core, self.tree, Present::Refuse, &mut entries, &expires, &make_durable)
     }
 
     /// Loads entries, as [`Table::try_bulk_load`] documents. Blocks.
@@ -520,11 +508,35 @@ impl Table {
             failed = Some(error);
             Error::new(ErrorKind::InvalidCall, "the entries of a bulk load ended with an error")
         };
-        let loaded = self.load_results(entries.into_iter().map(|entry| entry.map_err(&mut note)));
+        let loaded = self.load_sorted(&mut IterEntries::new(entries.into_iter().map(|entry| entry.map_err(&mut note))));
         match failed {
             Some(error) => Err(error),
             None => Ok(loaded?),
         }
+    }
+}
+
+/// A load's entries, each checked as a new one. Notes in `expires` whether any expires.
+struct NewEntries<'e> {
+    entries: &'e mut dyn SortedEntries,
+    table: &'e Table,
+    expires: &'e Cell<bool>,
+}
+
+impl SortedEntries for NewEntries<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        let is_there = self.entries.advance()?;
+        if let Some((key, _, expiry)) = self.entry()
+            && expiry != Moment::NEVER
+        {
+            self.table.db.core.expiries.refuse_too_long(key.len())?;
+            self.expires.set(true);
+        }
+        Ok(is_there)
+    }
+
+    fn entry(&self) -> Option<LoadEntry<&[u8], &[u8]>> {
+        self.entries.entry()
     }
 }
 

@@ -21,13 +21,13 @@ struct Slot<T> {
 /// # Errors
 /// `NoResources` when the system has no thread to give, `Bug` when the work panicked on its own thread.
 pub(super) async fn run<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    if is_blocking().await { Ok(work()) } else { on_new_thread(name, work).await }
+    if is_blocking().await { Ok(work()) } else { on_new_thread(name, Box::new(work)).await }
 }
 
-fn on_new_thread<T: Send + 'static, W: FnOnce() -> T + Send + 'static>(
+fn on_new_thread<T: Send + 'static>(
     name: &str,
-    work: W,
-) -> impl Future<Output = Result<T>> + Send + use<T, W> {
+    work: Box<dyn FnOnce() -> T + Send>,
+) -> impl Future<Output = Result<T>> + Send + use<T> {
     let slot = Arc::new(Mutex::new(Slot { result: None, waker: None, gone: false }));
     let (of_thread, context) = (Finish(slot.clone()), Context::current());
     let spawned = std::thread::Builder::new().name(name.into()).spawn(move || {

@@ -12,6 +12,7 @@ use super::source::Source;
 use super::{SalvageProgress, SalvageReport, Watch, run};
 use crate::blocking::{Db, UnfinishedDb};
 use crate::codec::HAS_ZSTD;
+use crate::db::load_entries::IterEntries;
 use crate::db::merged_load::write_anew;
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, Moment, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
@@ -92,7 +93,7 @@ impl Sample {
             let table = db.create_table(name).unwrap();
             table.bulk_load((0..rows).map(|number: u32| (number.to_be_bytes(), value(number)))).unwrap();
             let run = (100..400_u32).map(|number| Ok((number.to_be_bytes(), value(number + 1), Moment::NEVER)));
-            write_anew(table.as_ref(), run, &Default::default()).unwrap();
+            write_anew(table.as_ref(), &mut IterEntries::new(run), &Default::default()).unwrap();
             (0..400_u32).step_by(3).for_each(|number| table.delete(number.to_be_bytes()).unwrap());
         }
         db.checkpoint().unwrap();

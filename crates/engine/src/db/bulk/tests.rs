@@ -6,7 +6,9 @@ use nofault_io::disk::Directory;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
+use crate::db::load_entries::IterEntries;
 use crate::db::{Db, Table};
+use crate::format::Moment;
 use crate::settings::Settings;
 
 const EIO: i32 = 5;
@@ -171,10 +173,9 @@ fn a_load_becomes_visible_only_when_no_power_cut_can_lose_it() {
         Ok(())
     };
     let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
-    assert_eq!(
-        super::load(&db.core, table.tree, Present::Refuse, entries, &Default::default(), checkpoint).unwrap(),
-        500
-    );
+    let mut entries = IterEntries::new(entries);
+    let loaded = super::load(&db.core, table.tree, Present::Refuse, &mut entries, &Default::default(), &checkpoint);
+    assert_eq!(loaded.unwrap(), 500);
     assert_eq!(rows_of(table), 500);
     for round in 0..20u8 {
         put(&empty.other, &[round], b"v").unwrap();
@@ -208,8 +209,8 @@ fn a_load_whose_checkpoint_fails_is_taken_back_also_after_checkpoints_of_others(
                 made
             };
             let entries = rows(500).map(|(key, value)| Ok((key, value, Moment::NEVER)));
-            let loaded =
-                super::load(&db.core, empty.table.tree, Present::Refuse, entries, &Default::default(), checkpoint);
+            let (tree, mut entries) = (empty.table.tree, IterEntries::new(entries));
+            let loaded = super::load(&db.core, tree, Present::Refuse, &mut entries, &Default::default(), &checkpoint);
             let Err(error) = loaded else { break };
             if error.kind() == ErrorKind::Poisoned {
                 // The write of a superblock failed: it is the last write of a checkpoint.

@@ -78,6 +78,17 @@ fn is_left_out() -> bool {
 }
 
 #[test]
+fn a_build_without_zstd_refuses_to_make_such_tables_and_names_the_feature() {
+    if HAS_ZSTD {
+        return println!("left out: this build has zstd");
+    }
+    let db = created(&world());
+    let error = block_on(db.create_table("orders")).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("feature `zstd`"), "{error}");
+    assert!(block_on(db.table_names()).unwrap().is_empty());
+}
+
+#[test]
 fn a_load_trains_a_dictionary_that_pages_need_after_the_next_opening() {
     if is_left_out() {
         return;

@@ -172,8 +172,9 @@ fn a_load_whose_checkpoint_fails_is_taken_back() {
                 db.owner.checkpoint_at(load.commit)
             };
             let entries = merged.clone().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
-            let loaded =
-                bulk::load(&db.core, filled.table.tree, Present::Replace, entries, &Default::default(), checkpoint);
+            let mut entries = IterEntries::new(entries);
+            let tree = filled.table.tree;
+            let loaded = bulk::load(&db.core, tree, Present::Replace, &mut entries, &Default::default(), &checkpoint);
             let Err(error) = loaded else {
                 assert!(filled.after_cut(after) == merged, "{what}");
                 break;
@@ -247,7 +248,7 @@ fn a_drop_while_the_old_content_is_being_freed_frees_both() {
     let blocks_left = |is_freed_before: bool| {
         let filled = FilledTable::new(before());
         let run = long_run().into_iter().map(|(key, value)| Ok((key, value, Moment::NEVER)));
-        write_anew(&filled.table, run, &Default::default()).unwrap();
+        write_anew(&filled.table, &mut IterEntries::new(run), &Default::default()).unwrap();
         if is_freed_before {
             filled.db.owner.free_dropped(&filled.db.core.dropped);
         }

@@ -6,6 +6,7 @@ use super::*;
 use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, packed};
 use crate::db::bulk;
+use crate::db::load_entries::IterEntries;
 use crate::db::write_set::NewValue;
 use crate::format::Moment;
 use crate::format::PageId;
@@ -27,18 +28,9 @@ pub(super) fn loaded(
     let core = new_core(hardship);
     let tree = new_table(&core, Mode::Blocking, "t");
     let content: Model = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
-    assert_eq!(
-        bulk::load(
-            &core,
-            tree,
-            bulk::Present::Refuse,
-            content.iter().map(|(key, value)| Ok((key, value, Moment::NEVER))),
-            &Default::default(),
-            |_| Ok(())
-        )
-        .unwrap(),
-        u64::from(count)
-    );
+    let mut entries = IterEntries::new(content.iter().map(|(key, value)| Ok((key, value, Moment::NEVER))));
+    let loaded = bulk::load(&core, tree, bulk::Present::Refuse, &mut entries, &Default::default(), &|_| Ok(()));
+    assert_eq!(loaded.unwrap(), u64::from(count));
     (core, tree, content)
 }
 
