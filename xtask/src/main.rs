@@ -28,6 +28,7 @@ const HELP: &str = "\
 cargo xtask <command>
 
   check   everything a change must pass: format, clippy, tidy, tests, docs
+  deep    `cargo test` with all cases of the long tests, of which an ordinary run takes a share: some ten minutes more
   tidy    the house rules only: direction of imports, dead files, file length, paths in documents that lead nowhere, …
   models  every interleaving of the threads' protocols in pool and log, on models of them, in release
   sim     power cuts on the simulated disk, optimised, on all CPUs, with fresh seeds: --minutes N (default 1), half of it
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
     let result = match command.as_str() {
         "check" => check::run(),
+        "deep" => cargo_within(None, &["test"], &[("NOFAULT_DEEP", "1")]),
         "tidy" => tidy::run(&root()),
         "models" => models(),
         "sim" => sim(),
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
 /// Runs the tests under the model checker. They build in a separate folder, because their flags differ and
 /// everything else would have to be built again.
 fn models() -> Result<()> {
-    let test = ["test", "--release", "-p", "nofault", "--test", "models", "--target-dir", "target/models"];
+    let test = ["test", "--release", "-p", "nofault-tests", "--test", "models", "--target-dir", "target/models"];
     cargo(&test, &[("RUSTFLAGS", "--cfg nofault_models")])
 }
 
@@ -106,7 +108,7 @@ fn minutes(command: &str) -> Result<f64> {
 
 /// Runs an ignored test that reads its duration in minutes from the environment.
 fn for_minutes(target: &str, name: &str, minutes: f64) -> Result<()> {
-    let test = ["test", "--profile", "sim", "-p", "nofault", "--test", target, "--"];
+    let test = ["test", "--profile", "sim", "-p", "nofault-tests", "--test", target, "--"];
     let which = [name, "--exact", "--ignored", "--nocapture"];
     // No limit: the test ends by itself.
     cargo_within(None, &[&test[..], &which].concat(), &[("NOFAULT_SIM_MINUTES", &minutes.to_string())])

@@ -75,6 +75,7 @@
 
 mod bytes;
 mod damage;
+pub mod depth;
 mod disk;
 mod file;
 mod in_flight;

@@ -85,6 +85,7 @@ impl Bench {
         for (package, _) in PACKAGES {
             let mut arguments = vec!["test", "--no-run", "-p", package];
             if package == "nofault" {
+                // The other packages ask for the features that they test.
                 arguments.extend(["--features", "zstd,tracing"]);
             }
             match tests {
@@ -134,7 +135,12 @@ impl Bench {
             let errors = output.try_clone().context("share the log of a test run")?;
             let mut command = Command::new(path);
             // Without names `--exact` filters nothing.
-            command.arg("--exact").args(&names).current_dir(&folder).env("CARGO_MANIFEST_DIR", &folder);
+            command
+                .arg("--exact")
+                .args(&names)
+                .current_dir(&folder)
+                .env("CARGO_MANIFEST_DIR", &folder)
+                .env("NOFAULT_DEEP", "1");
             if let Some(number) = number {
                 command.env(SWITCH, number.to_string());
             }
