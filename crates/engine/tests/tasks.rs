@@ -198,7 +198,6 @@ fn a_hit_is_answered_in_the_first_poll() {
 }
 
 /// Returns a database with 20,000 values of 500 bytes, far more than it keeps in memory, and its table.
-#[cfg(feature = "tokio")]
 fn larger_than_memory(path: &std::path::Path) -> (nofault::blocking::Db, nofault::blocking::Table) {
     let db = nofault::blocking::Db::create(path, &small()).unwrap();
     let table = db.create_table("t").unwrap();
@@ -207,7 +206,6 @@ fn larger_than_memory(path: &std::path::Path) -> (nofault::blocking::Db, nofault
 }
 
 /// Gets random keys in 16 tasks, each within a minute.
-#[cfg(feature = "tokio")]
 async fn get_in_tasks(table: &nofault::Table) {
     let tasks = (0..16_u64).map(|task| {
         let table = table.clone();
@@ -226,7 +224,6 @@ async fn get_in_tasks(table: &nofault::Table) {
     }
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn a_runtime_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_calls() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +253,6 @@ fn a_runtime_that_takes_the_completions_itself_serves_its_tasks_beside_blocking_
     on_one_thread(get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)));
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn a_runtime_that_takes_the_completions_does_not_keep_the_database_open() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,7 +285,6 @@ fn a_runtime_that_takes_the_completions_does_not_keep_the_database_open() {
     }
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn a_runtime_that_took_the_completions_and_stops_polling_only_delays_the_tasks_of_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -320,7 +315,6 @@ fn a_runtime_that_took_the_completions_and_stops_polling_only_delays_the_tasks_o
     });
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn completions_are_not_given_to_a_runtime_that_does_not_exist() {
     let folder = tempfile::tempdir().unwrap();

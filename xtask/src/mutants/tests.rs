@@ -7,16 +7,17 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 /// The packages with tests that may notice a fault: name and folder of each.
-pub(super) const PACKAGES: [(&str, &str); 5] = [
+pub(super) const PACKAGES: [(&str, &str); 6] = [
     ("nofault-io", "crates/io"),
     ("nofault-sim", "crates/sim"),
     ("nofault", "crates/engine"),
+    ("nofault-tests", "crates/engine/tests"),
     ("nofault-ship", "crates/ship"),
     ("nofault-raft", "crates/raft"),
 ];
 
 /// A test, named by its program and its path there: `nofault wal::tests::ends::some_test` for a unit test,
-/// `nofault/panics some_test` for one in `tests/panics.rs`.
+/// `nofault-tests/panics some_test` for one of a test program.
 #[derive(Debug, Clone, Hash, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(try_from = "String")]
 pub(super) struct Test {
@@ -103,7 +104,8 @@ impl TestSources {
         let declared = format!("fn {}(", modules.pop().unwrap_or_default());
         let root = match &test.program.target {
             None => Path::new(folder).join("src"),
-            Some(target) => Path::new(folder).join("tests").join(target),
+            // The engine's integration tests are a package of their folder.
+            Some(target) => Path::new(folder.trim_end_matches("/tests")).join("tests").join(target),
         };
         self.0.iter().any(|(path, text)| {
             let Ok(below) = path.with_extension("").strip_prefix(&root).map(Path::to_path_buf) else { return false };

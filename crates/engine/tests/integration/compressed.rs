@@ -22,10 +22,7 @@ fn settings_with(compression: Compression) -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, background_threads: false, compression, ..Settings::default() }
 }
 
-/// The codecs of this build.
-fn codecs() -> &'static [Compression] {
-    if cfg!(feature = "zstd") { &[Compression::Fast, Compression::Small] } else { &[Compression::Fast] }
-}
+const CODECS: [Compression; 2] = [Compression::Fast, Compression::Small];
 
 /// Returns a record of the kind that programs write: names that repeat, and numbers that do not.
 fn record(rng: &mut Rng, number: u32) -> Vec<u8> {
@@ -70,7 +67,7 @@ fn change(db: &Db, table: &Table, rows: &mut Rows, rng: &mut Rng, batches: usize
 
 #[test]
 fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_a_backup() {
-    let sizes: Vec<u64> = codecs().iter().map(|codec| size_after_a_load_and_checks(*codec)).collect();
+    let sizes: Vec<u64> = CODECS.iter().map(|codec| size_after_a_load_and_checks(*codec)).collect();
     assert!(sizes.windows(2).all(|sizes| sizes[1] * 5 < sizes[0] * 4), "{sizes:?}");
 }
 
@@ -114,7 +111,7 @@ fn size_after_a_load_and_checks(codec: Compression) -> u64 {
 
 #[test]
 fn compaction_compresses_a_table_that_was_not_and_restores_one_that_is_no_longer() {
-    codecs().iter().for_each(|codec| compress_and_restore(*codec));
+    CODECS.iter().for_each(|codec| compress_and_restore(*codec));
 }
 
 fn compress_and_restore(codec: Compression) {
@@ -153,7 +150,7 @@ fn compress_and_restore(codec: Compression) {
         assert!(soon_done(), "{codec:?}, then {compression:?}: every pass moves pages");
         live(&db)
     };
-    for other in codecs() {
+    for other in &CODECS {
         let converted = convert(*other);
         convert(Compression::None);
         let fresh = convert(*other);
@@ -301,19 +298,6 @@ fn a_table_that_does_not_exist_has_no_compression() {
     assert_eq!(db.compression("orders").unwrap(), Compression::Fast, "from the settings");
 }
 
-#[test]
-fn a_build_without_zstd_refuses_to_make_such_tables_and_names_the_feature() {
-    if cfg!(feature = "zstd") {
-        println!("left out: this build has zstd");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let db = Db::create(folder.path().join("orders"), &settings_with(Compression::Small)).unwrap();
-    let error = db.create_table("orders").unwrap_err();
-    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("feature `zstd`"), "{error}");
-    assert!(db.table_names().unwrap().is_empty());
-}
-
 /// Returns the number of blocks in use, once there are less than `limit` or some time has passed.
 fn blocks_when_idle(db: &Db, limit: u64) -> u64 {
     let begun = Instant::now();
@@ -329,7 +313,7 @@ fn blocks_when_idle(db: &Db, limit: u64) -> u64 {
 
 #[test]
 fn an_idle_database_packs_its_pages_anew_when_their_blocks_have_become_loose() {
-    for codec in codecs() {
+    for codec in &CODECS {
         let folder = tempfile::tempdir().unwrap();
         let mut rng = Rng::with_seed(4);
         let settings = Settings { cache_bytes: 4 << 20, background_threads: true, ..settings_with(*codec) };

@@ -32,7 +32,7 @@ fn the_example_of_watching_runs() {
 /// Each cell of nofault's in the table of features links a test: its file, and its name as the fragment.
 #[test]
 fn the_tests_that_the_table_of_features_links_exist() {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs");
     let table = std::fs::read_to_string(format!("{docs}/features.md")).unwrap();
     // The section after the table has another one.
     let (table, _) = table.split_once("\n## Three programs").unwrap();

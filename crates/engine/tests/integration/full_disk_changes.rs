@@ -23,11 +23,7 @@ fn full_world(seed: u64, capacity_bytes: u64) -> (SimWorld, Arc<dyn Directory>) 
     (world, directory)
 }
 
-/// The compressions of this build.
-fn compressions() -> &'static [Compression] {
-    let all = &[Compression::None, Compression::Fast, Compression::Small];
-    if cfg!(feature = "zstd") { all } else { &all[..2] }
-}
+const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Fast, Compression::Small];
 
 /// Returns a record that becomes much smaller when it is compressed.
 fn record(random: &mut Rng) -> Vec<u8> {
@@ -69,7 +65,7 @@ fn delete_a_row_of_each_leaf_at_a_time(what: &str, table: &Table, model: &mut Mo
 /// this way, deletes were refused.
 #[test]
 fn deletes_from_a_compressed_table_go_on_although_each_changes_another_block() {
-    for compression in &compressions()[1..] {
+    for compression in &COMPRESSIONS[1..] {
         let (_world, directory) = full_world(1, 6 << 20);
         let settings = Settings { page_bytes: 4096, ..settings(4 << 20, false, *compression) };
         let db = Db::create_in(&directory, &settings).unwrap();
@@ -104,7 +100,7 @@ fn deletes_from_a_compressed_table_go_on_although_each_changes_another_block() {
 /// Regression: pages of a table that was compressed took a block each when they changed, and when compaction moved them.
 #[test]
 fn deletes_from_a_table_that_is_compressed_no_more_go_on_with_and_without_compaction() {
-    for compression in &compressions()[1..] {
+    for compression in &COMPRESSIONS[1..] {
         for compacts in [false, true] {
             let (_world, directory) = full_world(1, 6 << 20);
             let (db, table, mut model) = records(&directory, *compression);
@@ -167,7 +163,7 @@ impl History {
         let what =
             format!("NOFAULT_FULL_SEED={seed} NOFAULT_FULL_SEEDS=1, {capacity_bytes} bytes, small pages: {is_small}");
         let (world, directory) = full_world(seed, capacity_bytes);
-        let compression = compressions()[random.usize(..compressions().len())];
+        let compression = COMPRESSIONS[random.usize(..COMPRESSIONS.len())];
         let settings = settings(2 << 20, false, compression);
         let settings = if is_small { settings } else { Settings { page_bytes: 4096, ..settings } };
         Self { what, random, world, directory, settings, model: Model::new() }
@@ -193,7 +189,7 @@ impl History {
                 fill(what, (&db, &table), &mut self.model, &mut self.random, alone, refusals);
             }
             4..6 => {
-                let compression = compressions()[self.random.usize(..compressions().len())];
+                let compression = COMPRESSIONS[self.random.usize(..COMPRESSIONS.len())];
                 had_space(what, db.set_compression("t", compression));
             }
             6 => drop(db.compact(Pace::Full, |_| true).map_err(|error| refused("compaction", error))),

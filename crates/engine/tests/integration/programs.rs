@@ -207,7 +207,8 @@ fn lines_of_code(text: &str) -> usize {
 
 #[test]
 fn the_documentation_has_the_lines_of_each_form() {
-    let documented = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/features.md")).unwrap();
+    let documented =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/features.md")).unwrap();
     let (_, table) = documented.split_once("\n## Three programs").unwrap();
     let inbox_now = include_str!("../../examples/axum.rs");
     let forms = [

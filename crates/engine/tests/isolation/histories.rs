@@ -336,8 +336,9 @@ pub(crate) fn check_lines(seed: u64, lines: &[String]) -> Counts {
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("history-{seed}.txt"));
         std::fs::write(&path, lines.concat()).unwrap();
         let path = path.display();
-        let again =
-            format!("NOFAULT_HISTORY={path} cargo test -p nofault --test isolation a_history_is_checked -- --ignored");
+        let again = format!(
+            "NOFAULT_HISTORY={path} cargo test -p nofault-tests --test isolation a_history_is_checked -- --ignored"
+        );
         panic!("seed {seed}: {anomaly}\ncheck it again with: {again}");
     })
 }

@@ -3,7 +3,6 @@
 //! A map cannot be simulated, so power cuts are imitated: a copy of the file as of its last sync and a copy of its
 //! later state in the page cache are mixed sector by sector.
 
-#![cfg(feature = "mmap")]
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 mod crashes;

@@ -119,8 +119,7 @@ fn a_backup_of_a_reader_has_what_the_reader_shows() {
 
 #[test]
 fn compressed_tables_and_striped_files_are_read_beside_their_writer() {
-    let small = if cfg!(feature = "zstd") { Compression::Small } else { Compression::Fast };
-    for (compression, stripes) in [(Compression::None, 2), (Compression::Fast, 0), (small, 3)] {
+    for (compression, stripes) in [(Compression::None, 2), (Compression::Fast, 0), (Compression::Small, 3)] {
         let folder = folder();
         let path = folder.path().join("db");
         let stripe_folders = (0..stripes).map(|stripe| folder.path().join(format!("stripe-{stripe}"))).collect();

@@ -191,7 +191,5 @@ fn a_process_has_no_more_resident_than_the_cache_and_a_fixed_allowance() {
 #[test]
 fn compressed_tables_take_little_more_memory_beside_the_cache() {
     check((32 << 20, 100_000, "fast"), ALLOWED_FAST_BYTES);
-    if cfg!(feature = "zstd") {
-        check((32 << 20, 100_000, "small"), ALLOWED_SMALL_BYTES);
-    }
+    check((32 << 20, 100_000, "small"), ALLOWED_SMALL_BYTES);
 }

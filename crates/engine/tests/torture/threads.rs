@@ -318,7 +318,7 @@ impl Life<'_> {
         let dump = dump::Dump { settings: settings.clone(), base, history, view: view.clone(), world: None };
         let folder = dump::write(&seed.to_string(), &dump, files);
         let again =
-            format!("NOFAULT_DUMP={folder} cargo test -p nofault --test torture a_dump_is_checked -- --ignored");
+            format!("NOFAULT_DUMP={folder} cargo test -p nofault-tests --test torture a_dump_is_checked -- --ignored");
         panic!("{}: {why}\ncheck it again with: {again}", self.what);
     }
 }
