@@ -24,6 +24,9 @@ const LONGEST: [&str; 4] = [
     "crates/engine/tests/torture/main.rs",
 ];
 
+/// Number of slow tests that are named.
+const SLOWEST: usize = 20;
+
 /// Runs all checks: format first, as it is the quickest to mend; tests before docs, as they find more.
 pub(crate) fn run() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
@@ -44,7 +47,10 @@ pub(crate) fn run() -> Result<()> {
     jobs.push_back(Job::cargo(&[&targets[..], &["--target-dir", "target"]].concat()));
     // Without features, too: tests turn them on.
     jobs.push_back(Job::cargo(&["clippy", "-p", "nofault", "--quiet", "--", "-D", "warnings"]));
-    side_by_side(jobs, &folder()?)?;
+    let mut times = side_by_side(jobs, &folder()?)?;
+    times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    println!("xtask: the slowest tests");
+    times.iter().take(SLOWEST).for_each(|time| println!("{:8.1} s  {}", time.seconds, time.test));
     println!("xtask: all checks passed");
     Ok(())
 }
@@ -117,7 +123,9 @@ fn programs(messages: &str, root: &Path) -> Result<Vec<Job>> {
         let folder = manifest.parent().unwrap_or(root);
         let source = target.src_path.strip_prefix(root).unwrap_or(&target.src_path);
         let mut command = Command::new(program);
-        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        // The times of tests are an option of unstable libraries, and wanted for the list of slow ones.
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("RUSTC_BOOTSTRAP", "1");
+        command.args(["-Z", "unstable-options", "--report-time"]);
         programs.push(Job { name: format!("tests of {}", source.display()), command });
     }
     if programs.is_empty() {
@@ -128,6 +136,22 @@ fn programs(messages: &str, root: &Path) -> Result<Vec<Job>> {
     Ok(programs)
 }
 
+/// A test that has run, with its program.
+#[derive(Debug, PartialEq)]
+struct TestTime {
+    test: String,
+    seconds: f64,
+}
+
+/// Reads the times of tests from the output of their program.
+fn test_times(program: &str, output: &str) -> impl Iterator<Item = TestTime> {
+    output.lines().filter_map(move |line| {
+        let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        let seconds = outcome.split_once('<')?.1.split_once("s>")?.0.parse().ok()?;
+        Some(TestTime { test: format!("{program}: {name}"), seconds })
+    })
+}
+
 /// Makes the folder for the output of jobs.
 fn folder() -> Result<PathBuf> {
     let folder = root().join("target/check");
@@ -136,9 +160,9 @@ fn folder() -> Result<PathBuf> {
 }
 
 /// Runs the jobs on two threads, one of which begins with the first and the other with the last. Prints the output of a job when it ends;
-/// until then it is in a file in the folder `logs`. After a failure no job is started.
-fn side_by_side(jobs: VecDeque<Job>, logs: &Path) -> Result<()> {
-    let (jobs, failed) = (Mutex::new(jobs), Mutex::new(Vec::new()));
+/// until then it is in a file in the folder `logs`. After a failure no job is started. Returns the times of the tests.
+fn side_by_side(jobs: VecDeque<Job>, logs: &Path) -> Result<Vec<TestTime>> {
+    let (jobs, failed, times) = (Mutex::new(jobs), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let take_turns = |name: &str, next: fn(&mut VecDeque<Job>) -> Option<Job>| {
         let log = logs.join(name);
         while locked(&failed).is_empty() {
@@ -149,7 +173,9 @@ fn side_by_side(jobs: VecDeque<Job>, logs: &Path) -> Result<()> {
             let mut out = std::io::stdout().lock();
             // Output that cannot be shown changes no result.
             let _ = writeln!(out, "xtask: {}: {:.0} s", job.name, started.elapsed().as_secs_f64());
-            let _ = out.write_all(&fs::read(&log).unwrap_or_default());
+            let output = fs::read(&log).unwrap_or_default();
+            let _ = out.write_all(&output);
+            locked(&times).extend(test_times(&job.name, &String::from_utf8_lossy(&output)));
             match outcome {
                 Ok(true) => {}
                 Ok(false) => locked(&failed).push(format!("{} failed", job.name)),
@@ -162,7 +188,10 @@ fn side_by_side(jobs: VecDeque<Job>, logs: &Path) -> Result<()> {
         scope.spawn(|| take_turns("last.log", VecDeque::pop_back));
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(times.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -206,6 +235,13 @@ mod tests {
     }
 
     #[test]
+    fn the_times_of_tests_are_read_from_the_output_of_their_program() {
+        let output = "running 3 tests\ntest a::b ... ok <1.250s>\ntest c ... FAILED <0.003s>\ntest d ... ignored\n";
+        let read: Vec<_> = test_times("p", output).map(|time| (time.test, time.seconds)).collect();
+        assert_eq!(read, [("p: a::b".to_owned(), 1.25), ("p: c".to_owned(), 0.003)]);
+    }
+
+    #[test]
     fn a_job_that_fails_is_named_and_stops_those_that_have_not_begun() {
         let job = |name: &str, script: &str| {
             let mut command = Command::new("sh");
@@ -216,7 +252,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let touch = |name: &str| format!("touch {}", folder.join(name).display());
         let all = ["a", "b", "c"].map(|name| job(name, &touch(name)));
-        side_by_side(all.into(), &folder).unwrap();
+        assert_eq!(side_by_side(all.into(), &folder).unwrap(), []);
         assert!(["a", "b", "c"].iter().all(|name| folder.join(name).exists()));
         let failing = [job("bad", "exit 3"), job("late", &touch("late")), job("slow", "sleep 2")];
         assert_eq!(side_by_side(failing.into(), &folder).unwrap_err().to_string(), "bad failed");
