@@ -1,4 +1,4 @@
-//! Times the small parts of the engine when nothing waits for a disk: `cargo bench -p nofault`.
+//! Times the small parts of the engine when nothing waits for a disk: `cargo bench -p nofault-benches --bench parts`.
 //!
 //! One thread, one million keys of 16 B with values of 100 B, all in the pool, so that the time is spent in the engine's
 //! own work and of its accesses to memory. Criterion repeats each part until its spread is known, and compares with the

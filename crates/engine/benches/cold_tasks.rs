@@ -1,7 +1,7 @@
 //! Prints the rate, the CPU time and the latency of gets out of core by tasks; with the name of another program, also the ratio of the
 //! CPU times of both.
 //!
-//! `cargo run --release -p nofault --example cold_tasks [FOLDER [SECONDS [TASKS [RUNTIME [BASELINE [ROUNDS]]]]]]`: 4 seconds with 64 tasks
+//! `cargo bench -p nofault-benches --bench cold_tasks -- [FOLDER [SECONDS [TASKS [RUNTIME [BASELINE [ROUNDS]]]]]]`: 4 seconds with 64 tasks
 //! without arguments, after 2 seconds that are not counted, over a million values of 1,000 random bytes and with a cache of 96 MiB. The folder
 //! is on the disk to be measured, by default the current folder. `RUNTIME` is `one`, a runtime with a single thread (the default); `poller`,
 //! such a runtime that takes completions by itself (`complete_on_tokio`); or `two`, a runtime with two threads.

@@ -1,7 +1,7 @@
 //! Prints what compression does to three kinds of data: the space that they take, and the time of loading, reading and
 //! scanning them, compressed and not, in one run and by turns.
 //!
-//! `cargo run --release --features zstd --example compression [MIB] [FOLDER] [SECONDS] [KIND]` loads so many MiB of each kind
+//! `cargo bench -p nofault-benches --bench compression -- [MIB] [FOLDER] [SECONDS] [KIND]` loads so many MiB of each kind
 //! (256 by default) into databases in a new folder below `FOLDER` (the current one by default), which is removed at the
 //! end. The cache is a sixteenth of the data. Reads and scans are of a reopened database. With `SECONDS` it
 //! waits so long after the rewriting, once for each kind, and prints what the database has made of it by itself.
@@ -23,7 +23,7 @@ const ROUNDS: usize = 3;
 const GETS: usize = 20_000;
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let mib: usize = arguments.first().map_or(256, |mib| mib.parse().expect("the first argument is a number of MiB"));
     let folder = arguments.get(1).map_or(".", String::as_str);
     let idle_s: u64 = arguments.get(2).map_or(0, |s| s.parse().expect("the third argument is a number of seconds"));
@@ -48,9 +48,6 @@ fn main() -> Result<()> {
         }
         for round in 0..ROUNDS {
             for compression in [Compression::None, Compression::Fast, Compression::Small] {
-                if compression == Compression::Small && !cfg!(feature = "zstd") {
-                    continue;
-                }
                 let idle_s = if round == 0 { idle_s } else { 0 };
                 let path = folder.path().join(format!("{name}-{round}-{compression:?}"));
                 let row = measure(&path, compression, record, mib << 20, idle_s)?;

@@ -1,4 +1,4 @@
-//! Three kinds of records, for the examples about compression.
+//! Three kinds of records, for the benchmarks of compression.
 
 use fastrand::Rng;
 

@@ -1,6 +1,6 @@
 //! Prints four rates, to compare two builds: gets from memory, cold gets, deferred commits of one thread, durable commits of 64.
 //!
-//! Run both builds by turns, several times: `cargo run --release -p nofault --example rates [SECONDS [FOLDER]]`, with the seconds
+//! Run both builds by turns, several times: `cargo bench -p nofault-benches --bench rates -- [SECONDS [FOLDER]]`, with the seconds
 //! for each rate, 2 without an argument, and a folder on the disk to be measured, by default the present one.
 
 use std::path::Path;
@@ -50,7 +50,7 @@ fn get(table: &Table, number: u64) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let seconds = arguments.next().and_then(|seconds| seconds.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(seconds);
     let folder = arguments.next().unwrap_or_else(|| ".".into());

@@ -1,7 +1,7 @@
 //! Prints the rate of scans of a table larger than the cache; with the name of another program, also the ratio of the rates of
 //! both.
 //!
-//! `cargo run --release -p nofault --example cold_scan [FOLDER [MEGABYTES [CACHE_MEGABYTES [STATE [CALLER [BASELINE [ROUNDS]]]]]]]`: three
+//! `cargo bench -p nofault-benches --bench cold_scan -- [FOLDER [MEGABYTES [CACHE_MEGABYTES [STATE [CALLER [BASELINE [ROUNDS]]]]]]]`: three
 //! scans of a table with 2,000 MB of random values of 1,000 bytes, and with a cache of 184 MB, without arguments. The folder is on the
 //! disk to be measured, by default the current folder. `STATE` is `fresh`, a bulk-loaded table (the default), or `rewritten`: a tenth of the
 //! values was put again, in random order. `CALLER` is `thread` (the default), or `task` on a runtime with a single thread.

@@ -1,6 +1,6 @@
 //! Prints how fast entries with random keys are loaded in batches; with the name of another program, also the ratio to its rate.
 //!
-//! `cargo run --release -p nofault --example random_load [FOLDER [ENTRIES [CACHE_MIB [VALUE_BYTES [BASELINE [ROUNDS]]]]]]`: 2 million entries
+//! `cargo bench -p nofault-benches --bench random_load -- [FOLDER [ENTRIES [CACHE_MIB [VALUE_BYTES [BASELINE [ROUNDS]]]]]]`: 2 million entries
 //! of 100 bytes without arguments, with a cache of 1 GiB, 1,000 in a batch, all durable at the end. The folder is on the disk to be
 //! measured, by default the current folder.
 //!

@@ -1,7 +1,7 @@
 //! Prints the rate and the tail latency of durable puts by a single thread, during the checkpoints that the puts cause; with the name of
 //! another program, also the ratio of both tails.
 //!
-//! `cargo run --release -p nofault --example durable_puts [FOLDER [SECONDS [ENTRIES [BASELINE [ROUNDS]]]]]`: 6 seconds over a million
+//! `cargo bench -p nofault-benches --bench durable_puts -- [FOLDER [SECONDS [ENTRIES [BASELINE [ROUNDS]]]]]`: 6 seconds over a million
 //! entries of 100 bytes without arguments, after as many seconds in which the log grows to its size. The folder is on the disk to be
 //! measured, by default the current folder.
 //!

@@ -2,7 +2,7 @@
 //! each without the tier and with it. All of them in one run and by turns, with caches of a sixteenth, an eighth and a
 //! quarter of the data.
 //!
-//! `cargo run --release --features zstd --example compressed_tier [MIB] [FOLDER] [ROUNDS] [SECONDS] [KIND] [CODEC] [SHARE] [KEYS] [USE]`
+//! `cargo bench -p nofault-benches --bench compressed_tier -- [MIB] [FOLDER] [ROUNDS] [SECONDS] [KIND] [CODEC] [SHARE] [KEYS] [USE]`
 //! loads so many MiB (256 by default) of each kind of records into databases in a new folder below `FOLDER` (the current
 //! one by default), which is removed at the end. One thread reads for `SECONDS` (3), and then, in a
 //! reopened database, 64 tasks do, after several gets for each page of the data that are not counted; each answer is
@@ -33,7 +33,7 @@ const WARM_GETS_A_PAGE: u64 = 6;
 type Generator = fn(&mut Rng, u64) -> String;
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |at: usize, default| arguments.get(at).map_or(default, |text| text.parse().expect("a number"));
     let (mib, rounds, seconds) = (number(0, 256), number(2, 3), number(3, 3));
     let chosen = |at: usize, name: &str| arguments.get(at).is_none_or(|chosen| chosen == name || chosen == "all");
@@ -44,8 +44,7 @@ fn main() -> Result<()> {
     let kinds = [("json", records::json as Generator), ("events", records::event), ("logs", records::log_line)];
     for (kind, record) in kinds.into_iter().filter(|(kind, _)| chosen(4, kind)) {
         let data = Arc::new(Data::of((mib as usize) << 20, record));
-        let mut codecs = vec![Compression::Fast];
-        codecs.extend(cfg!(feature = "zstd").then_some(Compression::Small));
+        let codecs = [Compression::Fast, Compression::Small];
         for codec in codecs.into_iter().filter(|codec| chosen(5, &format!("{codec:?}"))) {
             let paths = [Compression::None, codec].map(|codec| folder.path().join(format!("{kind}-{codec:?}")));
             for (path, codec) in paths.iter().zip([Compression::None, codec]).filter(|(path, _)| !path.exists()) {

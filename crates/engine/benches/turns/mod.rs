@@ -1,4 +1,4 @@
-//! Runs an example once, in a new folder, or by turns with another build of it, whose figure is compared.
+//! Runs a benchmark once, in a new folder, or by turns with another build of it, whose figure is compared.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use nofault::error::Result;
 
-/// The arguments of an example. The first is the folder in which it measures.
+/// The arguments of a benchmark, without the one that cargo adds. The first is the folder in which it measures.
 pub(crate) struct Arguments(Vec<String>);
 
 impl Arguments {
@@ -22,7 +22,7 @@ impl Arguments {
     }
 }
 
-/// Runs the example `name`, which takes `count` arguments. Without more of them, calls `measure` with a new path inside the first
+/// Runs the benchmark `name`, which takes `count` arguments. Without more of them, calls `measure` with a new path inside the first
 /// argument, and removes the folder there afterwards. The argument after them is another program: the two run by turns, as often as
 /// the argument after that one says (3 times), and the numbers that they print before `unit` are compared.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn run(
     (name, count, unit): (&str, usize, &str),
     measure: impl FnOnce(&Path, &Arguments) -> Result<()>,
 ) -> Result<()> {
-    let arguments = Arguments(std::env::args().skip(1).collect());
+    let arguments = Arguments(std::env::args().skip(1).filter(|argument| argument != "--bench").collect());
     if let Some(baseline) = arguments.0.get(count) {
         compare(Path::new(baseline), &arguments.0[..count], arguments.number(count + 1, 3), unit);
         return Ok(());

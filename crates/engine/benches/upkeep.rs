@@ -1,7 +1,7 @@
 //! Prints the cost of the upkeep of the data file that a database does by itself, and its gain: random
 //! updates with a few concurrent readers, with and without it, by turns in one run.
 //!
-//! `cargo run --release --example upkeep [SECONDS] [ROWS] [FOLDER] [ROUNDS]` (60 s, 2,000,000 rows of 116 bytes, the
+//! `cargo bench -p nofault-benches --bench upkeep -- [SECONDS] [ROWS] [FOLDER] [ROUNDS]` (60 s, 2,000,000 rows of 116 bytes, the
 //! current folder, one round of each). The cache holds an eighth of the data. Three tenths of the rows are deleted at
 //! random before the updates. One thread commits a batch of 100 updates at random keys with deferred durability each 10
 //! ms, or as fast as it can where it is slower; one gets single keys. Every tenth of the time a scan reads the whole
@@ -30,7 +30,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |index: usize, otherwise: u64| {
         arguments.get(index).map_or(otherwise, |text| text.parse().expect("the argument is a number"))
     };
