@@ -1,4 +1,5 @@
-//! `nofault db` from a user's point of view: the program is run, and its output and exit code are checked.
+//! `nofault db`, `ship`, `restore`, `man` and `completions` from a user's point of view: the program is run, and its output and exit code are
+//! checked.
 
 #[path = "db/check.rs"]
 mod check;
@@ -12,12 +13,18 @@ mod foreign_text;
 mod limits;
 #[path = "db/loading.rs"]
 mod loading;
+#[path = "db/manual.rs"]
+mod manual;
 #[path = "db/nonsense.rs"]
 mod nonsense;
 #[path = "db/read_only.rs"]
 mod read_only;
 #[path = "db/salvage.rs"]
 mod salvage;
+#[path = "db/ship.rs"]
+mod ship;
+#[path = "db/signals.rs"]
+mod signals;
 #[path = "db/table_commands.rs"]
 mod table_commands;
 #[path = "db/top.rs"]
@@ -30,6 +37,7 @@ use std::process::{Command, Output, Stdio};
 use nofault::blocking::Db;
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
+use nofault_sim::depth::by_depth;
 
 /// Runs `nofault db …` in `folder`, with `input` on standard input.
 fn db_with(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
@@ -123,7 +131,7 @@ fn a_dump_loaded_again_by_every_way_gives_the_same_dump() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| db(folder.path(), arguments);
     let mut lines = String::from("{\"table\":\"empty\"}\n");
-    for number in 0..3000 {
+    for number in 0..by_depth(1000, 3000) {
         let long = "x".repeat(number % 50 * 100);
         lines += &format!("{{\"table\":\"t\",\"key\":\"{number:06}\",\"value\":\"{number}{long}\"}}\n");
     }
@@ -160,7 +168,7 @@ fn a_table_is_compressed_in_any_way_converted_and_gives_the_same_dump() {
         let value = format!("order {row}, customer {:x}, {state}", row.wrapping_mul(2_654_435_761));
         format!("{{\"table\":\"main\",\"key\":\"{row:08}\",\"value\":\"{value}\"}}\n")
     };
-    let rows: String = (0..30_000).map(line).collect();
+    let rows: String = (0..by_depth(15_000, 30_000)).map(line).collect();
     std::fs::write(folder.path().join("rows"), &rows).unwrap();
     let (mut sizes, mut dumps) = (Vec::new(), Vec::new());
     let compression = |path: &str| run(&["compression", path]).trim().to_owned();
@@ -481,69 +489,6 @@ fn a_database_that_has_outgrown_its_cache_is_opened_with_a_warning() {
     assert!(warned(&["get", "shop", "00000007", "--cache", "1MiB"]).1);
     let (value, is_warned) = warned(&["get", "shop", "00000007"]);
     assert!(!is_warned && value.trim().len() == 400, "{value}");
-}
-
-/// Flips a bit in a leaf of the catalog: the last but one in the data file, whose pages of 4 KiB begin with checksum
-/// and number, and whose nodes name level and table.
-fn damage_a_leaf_of_the_catalog(path: &Path) -> (u64, u64) {
-    let mut data = std::fs::read(path.join("data")).expect("a data file");
-    let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
-    let is_leaf = |at: &usize| {
-        let is_node = data[at + 40] == 1 && data[at + 41] == 0;
-        is_node && number(at + 8) > 0 && number(at + 56) == 0 && &data[at + 8..at + 12] != b"NFpt"
-    };
-    let at = (131_072..data.len()).step_by(4096).filter(is_leaf).nth(1).expect("several leaves");
-    let page = number(at + 8);
-    data[at + 100] ^= 1;
-    std::fs::write(path.join("data"), data).expect("a file that can be written");
-    (page, at as u64)
-}
-
-#[test]
-fn a_damaged_page_of_the_catalog_hides_the_tables_that_it_names_and_no_others() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = |arguments: &[&str]| db(folder.path(), arguments);
-    let names: Vec<String> =
-        (0..200).map(|number| format!("{number:03}: a table with a name of some length")).collect();
-    let mut create = vec!["create", "shop"];
-    names.iter().for_each(|name| create.extend(["--table", name]));
-    said(&run(&create), 0);
-    for name in &names {
-        said(&run(&["put", "shop", "key", "value", "--table", name]), 0);
-    }
-    let (page, at) = damage_a_leaf_of_the_catalog(&folder.path().join("shop"));
-    let place = format!("the catalog (the table of tables) is damaged: page {page}: at byte {at} of the data file");
-
-    let output = run(&["stat", "shop", "--json"]);
-    said(&output, 6);
-    let stat: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let (listed, hidden): (Vec<_>, Vec<_>) = names.iter().partition(|name| stat["tables"].get(name).is_some());
-    assert!(listed.len() > 100 && hidden.len() > 10, "{stat}");
-    assert!(stat["problems"][0].as_str().unwrap().contains(&place), "{stat}");
-    let output = run(&["stat", "shop", "--count"]);
-    assert!(said(&output, 6).contains(&place), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("{} (1)", listed[0])), "{output:?}");
-
-    assert_eq!(said(&run(&["get", "shop", "key", "--table", listed[0]]), 0), "value\n");
-    assert!(said(&run(&["get", "shop", "key", "--table", hidden[0]]), 6).contains(&place));
-    assert!(said(&run(&["get", "shop", "key", "--table", "000"]), 2).contains("and those that damage hides"));
-
-    let output = run(&["verify", "shop", "--json"]);
-    said(&output, 6);
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(found["sound_tables"], serde_json::json!(listed));
-    assert_eq!((&found["catalog_pages_damaged"], &found["damaged_tables"]), (&1.into(), &serde_json::json!([])));
-    assert_eq!(found["unnamed_tables"].as_array().unwrap().len(), hidden.len(), "{found}");
-    let output = run(&["verify", "shop"]);
-    said(&output, 6);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains(&format!("sound tables: {}, ", listed[0])), "{text}");
-    assert!(text.contains("1 pages of the catalog") && text.contains("name unknown"), "{text}");
-
-    let output = run(&["dump", "shop", "-q"]);
-    assert!(said(&output, 6).contains(&place));
-    let lines = String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains("value")).count();
-    assert_eq!(lines, listed.len());
 }
 
 /// The printable characters of `text`, without escape sequences.

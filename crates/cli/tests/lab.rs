@@ -12,6 +12,8 @@ mod endings;
 mod flags;
 #[path = "lab/foreign.rs"]
 mod foreign;
+#[path = "lab/names.rs"]
+mod names;
 #[path = "lab/own.rs"]
 mod own;
 #[path = "lab/recorded.rs"]
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Lab, Running, is_root, outcome};
+use nofault_sim::depth::by_depth;
 
 /// Runs `nofault lab` in the test's folder, which must be refused with the exit code `code`; returns its messages.
 fn refused(lab: &Lab, arguments: &[&str], code: i32) -> String {
@@ -73,8 +76,7 @@ fn a_run_ends_with_table_report_and_records_and_leaves_nothing_else() {
 
 #[test]
 fn a_verdict_names_answers_assumptions_and_unmeasured_rules() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let result = lab.only_result();
     let judged = |arguments: &[&str]| outcome(lab.command(&["verdict"]).arg(&result).args(arguments));
     let words = judged(&["--workload-threads", "3", "--needs-transactions", "--latency-matters=false"]);
@@ -208,8 +210,7 @@ fn errors_and_stalls_run_tiny_with_every_answer_in_the_table() {
 /// In a terminal, questions without a flag are asked; `script` provides the terminal.
 #[test]
 fn a_verdict_in_a_terminal_asks_the_questions_that_no_flag_answers() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let command = format!(
         "{} lab verdict {} --read-only=false --latency-matters=true",
         env!("CARGO_BIN_EXE_nofault"),
@@ -351,8 +352,10 @@ fn every_experiment_gives_a_user_without_rights_trials_or_a_reason() {
         "engines={ cell_s = 0.05, repeats = 1, fit_data_bytes = 1048576, fit_memory_bytes = 67108864 }",
         "claims={ cell_s = 0.02, reader_updates = 500, reader_keys = 100, copied_pages = [16, 64] }",
     ];
+    // Later settings replace earlier ones.
+    let shorter: &[&str] = by_depth(&["engines.cell_s=0.02", "eviction.cell_s=0.03"], &[]);
     let mut arguments = experiments.to_vec();
-    tiny.iter().for_each(|assignment| arguments.extend(["--set", *assignment]));
+    tiny.iter().chain(shorter).for_each(|assignment| arguments.extend(["--set", *assignment]));
     let Some(mut command) = lab.as_nobody(&arguments) else { return };
     let ended = outcome(&mut command);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
@@ -394,8 +397,7 @@ fn a_folder_for_the_result_that_exists_is_not_written_to() {
 
 #[test]
 fn damaged_records_are_named_by_line() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let records = lab.only_result().join("records.ndjson");
     let text = fs::read_to_string(&records).unwrap();
     let damaged = lab.outer.path().join("records.ndjson");
@@ -483,8 +485,7 @@ fn a_second_lab_in_the_folder_is_refused_with_the_process_id_of_the_first() {
 
 #[test]
 fn a_result_that_is_worse_sets_the_exit_code() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&["--repeats", "2"]).code, 0);
+    let lab = Lab::measured();
     let good = lab.only_result().join("records.ndjson");
     let slow = lab.outer.path().join("slow.ndjson");
     let slower = |line: &str| {
@@ -570,12 +571,18 @@ fn a_mounted_device_and_an_unmarked_one_are_refused() {
 fn the_doctor_answers_for_people_and_programs() {
     let lab = Lab::new();
     let dir = lab.outer.path().to_str().unwrap();
-    let text = outcome(&mut lab.command(&["doctor", "--dir", dir]));
+    // Both at the same time, in folders of their own: most of it is waiting.
+    let apart = tempfile::tempdir().unwrap();
+    let mut asked = lab.command(&["doctor", "--json", "--dir", apart.path().to_str().unwrap()]);
+    let (text, json) = std::thread::scope(|scope| {
+        let json = scope.spawn(|| outcome(&mut asked));
+        (outcome(&mut lab.command(&["doctor", "--dir", dir])), json.join().unwrap())
+    });
     assert_eq!(text.code, 0, "{}", text.stderr);
     assert!(text.stdout.contains("memory cgroup") && text.stdout.contains("ballast"), "{}", text.stdout);
-    let json = outcome(&mut lab.command(&["doctor", "--json", "--dir", dir]));
     assert!(serde_json::from_str::<serde_json::Value>(&json.stdout).unwrap().is_object(), "{}", json.stdout);
     assert_eq!(fs::read_dir(dir).unwrap().flatten().filter(|entry| entry.path() != lab.config).count(), 0);
+    assert_eq!(fs::read_dir(apart.path()).unwrap().count(), 0);
 }
 
 #[test]

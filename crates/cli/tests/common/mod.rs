@@ -1,4 +1,5 @@
-//! Shared by the tests of the command: a folder for each test, calls of the command in it, and the results of a call.
+//! Shared by the tests of the command: a folder for each test, calls of the command in it, the results of a call, and the result of one
+//! tiny run for the tests that only read one.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: an unexpected error fails the test")]
 
@@ -8,6 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+
+use nofault_sim::depth::is_deep;
 
 /// Configuration of the smallest run: seventeen trials of some milliseconds.
 const TINY: &str = "\
@@ -26,6 +30,16 @@ touches = 8
 runs = 1
 sequential = false
 ";
+
+/// The result of the tiny run with two repeats, made once: its outer folder as text, and each of its files as name and content.
+static MEASURED: LazyLock<(String, Vec<(String, String)>)> = LazyLock::new(|| {
+    let lab = Lab::new();
+    let outcome = lab.run(&["--repeats", "2"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let files = fs::read_dir(lab.only_result()).unwrap().map(|entry| entry.unwrap());
+    let files = files.map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap()));
+    (lab.outer.path().to_str().unwrap().to_owned(), files.collect())
+});
 
 /// Id of a user without any rights.
 const NOBODY: u32 = 65534;
@@ -58,9 +72,27 @@ impl Lab {
         Self { outer, dir, config }
     }
 
+    /// Makes a lab with the result of an earlier tiny run in its folder: in a deep run a new one, otherwise a copy, which lies there as if it had
+    /// been made there.
+    pub(crate) fn measured() -> Self {
+        let lab = Self::new();
+        if is_deep() {
+            assert_eq!(lab.run(&["--repeats", "2"]).code, 0);
+            return lab;
+        }
+        let result = lab.dir.join("2020-01-01T00-00-00");
+        fs::create_dir_all(&result).unwrap();
+        let (outer, files) = &*MEASURED;
+        for (name, text) in files {
+            fs::write(result.join(name), text.replace(outer, lab.outer.path().to_str().unwrap())).unwrap();
+        }
+        lab
+    }
+
     /// Returns `nofault lab` with these arguments only.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
+        spare_caches(&mut command);
         command.arg("lab").args(arguments);
         command
     }
@@ -135,6 +167,30 @@ impl Lab {
         assert_eq!(results.len(), 1, "{results:?}");
         results.into_iter().next().unwrap()
     }
+}
+
+/// Lets a command that drops the page cache of the machine, as the lab does for root, drop nothing but the pages of its files, for which it
+/// also gives advice: for each trial every other program would have to read its files again. In a deep run, and where this is not possible,
+/// the command does what it always does.
+pub(crate) fn spare_caches(command: &mut Command) {
+    if is_deep() || !is_root() {
+        return;
+    }
+    let spare = || {
+        let (none, private) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+        // SAFETY: the texts end with zero; the calls concern only the mounts that the new process sees.
+        unsafe {
+            if libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0
+            {
+                let drop_caches = c"/proc/sys/vm/drop_caches".as_ptr();
+                libc::mount(c"/dev/null".as_ptr(), drop_caches, none, libc::MS_BIND, none.cast());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(spare) };
 }
 
 /// A running command. Dropping it kills the process.

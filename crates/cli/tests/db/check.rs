@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use nofault::blocking::Db;
+use nofault::settings::Settings;
+use nofault_sim::depth::is_deep;
+
 use super::{db, db_with, said};
 
 /// The files of a folder, but for folders in it, with their bytes and their times of change.
@@ -133,4 +137,74 @@ fn a_dump_is_checked_line_by_line() {
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap()["clean"], false);
     assert!(said(&run(&["check", "d/data"]), 2).contains("check its folder, d"));
     assert!(said(&run(&["check", "/dev/null"]), 2).contains("/dev/null"));
+}
+
+/// Flips a bit in a leaf of the catalog: the last but one in the data file, whose pages of 4 KiB begin with checksum
+/// and number, and whose nodes name level and table.
+fn damage_a_leaf_of_the_catalog(path: &Path) -> (u64, u64) {
+    let mut data = std::fs::read(path.join("data")).expect("a data file");
+    let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
+    let is_leaf = |at: &usize| {
+        let is_node = data[at + 40] == 1 && data[at + 41] == 0;
+        is_node && number(at + 8) > 0 && number(at + 56) == 0 && &data[at + 8..at + 12] != b"NFpt"
+    };
+    let at = (131_072..data.len()).step_by(4096).filter(is_leaf).nth(1).expect("several leaves");
+    let page = number(at + 8);
+    data[at + 100] ^= 1;
+    std::fs::write(path.join("data"), data).expect("a file that can be written");
+    (page, at as u64)
+}
+
+#[test]
+fn a_damaged_page_of_the_catalog_hides_the_tables_that_it_names_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| db(folder.path(), arguments);
+    let names: Vec<String> =
+        (0..200).map(|number| format!("{number:03}: a table with a name of some length")).collect();
+    let mut create = vec!["create", "shop"];
+    names.iter().for_each(|name| create.extend(["--table", name]));
+    said(&run(&create), 0);
+    if is_deep() {
+        for name in &names {
+            said(&run(&["put", "shop", "key", "value", "--table", name]), 0);
+        }
+    } else {
+        let shop = Db::open(folder.path().join("shop"), &Settings::default()).unwrap();
+        for name in &names {
+            shop.table(name).unwrap().put("key", "value").unwrap();
+        }
+    }
+    let (page, at) = damage_a_leaf_of_the_catalog(&folder.path().join("shop"));
+    let place = format!("the catalog (the table of tables) is damaged: page {page}: at byte {at} of the data file");
+
+    let output = run(&["stat", "shop", "--json"]);
+    said(&output, 6);
+    let stat: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (listed, hidden): (Vec<_>, Vec<_>) = names.iter().partition(|name| stat["tables"].get(name).is_some());
+    assert!(listed.len() > 100 && hidden.len() > 10, "{stat}");
+    assert!(stat["problems"][0].as_str().unwrap().contains(&place), "{stat}");
+    let output = run(&["stat", "shop", "--count"]);
+    assert!(said(&output, 6).contains(&place), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&format!("{} (1)", listed[0])), "{output:?}");
+
+    assert_eq!(said(&run(&["get", "shop", "key", "--table", listed[0]]), 0), "value\n");
+    assert!(said(&run(&["get", "shop", "key", "--table", hidden[0]]), 6).contains(&place));
+    assert!(said(&run(&["get", "shop", "key", "--table", "000"]), 2).contains("and those that damage hides"));
+
+    let output = run(&["verify", "shop", "--json"]);
+    said(&output, 6);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["sound_tables"], serde_json::json!(listed));
+    assert_eq!((&found["catalog_pages_damaged"], &found["damaged_tables"]), (&1.into(), &serde_json::json!([])));
+    assert_eq!(found["unnamed_tables"].as_array().unwrap().len(), hidden.len(), "{found}");
+    let output = run(&["verify", "shop"]);
+    said(&output, 6);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("sound tables: {}, ", listed[0])), "{text}");
+    assert!(text.contains("1 pages of the catalog") && text.contains("name unknown"), "{text}");
+
+    let output = run(&["dump", "shop", "-q"]);
+    assert!(said(&output, 6).contains(&place));
+    let lines = String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains("value")).count();
+    assert_eq!(lines, listed.len());
 }

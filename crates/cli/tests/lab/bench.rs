@@ -3,21 +3,24 @@
 use std::fs;
 use std::process::Command;
 
-use crate::common::{Lab, Running, children_of, lives, outcome};
+use nofault_sim::depth::by_depth;
+
+use crate::common::{Lab, Running, children_of, lives, outcome, spare_caches};
 
 /// Returns `nofault db bench` with tiny sizes, in the test's folder; its results lie where [`Lab::names`] looks.
 fn bench(lab: &mut Lab, arguments: &[&str]) -> Command {
     lab.dir = lab.outer.path().join("nofault-lab");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
+    spare_caches(&mut command);
     command.args(["db", "bench"]).args(arguments).current_dir(lab.outer.path());
-    command.args(["--size", "1MiB", "--memory-keys", "1000", "--values", "100", "--repeats", "2"]);
+    command.args(["--size", by_depth("128KiB", "1MiB"), "--memory-keys", "1000", "--values", "100", "--repeats", "2"]);
     command
 }
 
 #[test]
 fn a_tiny_benchmark_ends_with_a_table_and_a_result_that_the_lab_reads() {
     let mut lab = Lab::new();
-    let ended = outcome(&mut bench(&mut lab, &["get-one", "space", "--seconds", "0.2"]));
+    let ended = outcome(&mut bench(&mut lab, &["get-one", "space", "--seconds", by_depth("0.05", "0.2")]));
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     for shown in ["get-one 100 B", "device", "≥ 0.95", "space-updated 100 B", "≤ 1.05×"] {
         assert!(ended.stdout.contains(shown), "{shown}: {}", ended.stdout);

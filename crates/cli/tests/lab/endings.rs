@@ -125,8 +125,7 @@ fn a_disk_that_stays_full_costs_the_files_and_not_the_answer() {
 /// In a terminal Ctrl-C is a character; `script` provides the terminal.
 #[test]
 fn one_ctrl_c_ends_the_questions_of_a_verdict() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let command = format!("{} lab verdict {}", env!("CARGO_BIN_EXE_nofault"), lab.only_result().display());
     let mut script = Command::new("script");
     script.args(["-qec", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());

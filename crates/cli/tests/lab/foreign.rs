@@ -23,8 +23,7 @@ fn with_escapes(records: &Path, to: &Path) {
 
 #[test]
 fn control_characters_of_records_never_reach_the_terminal() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let result = lab.only_result();
     let hostile = lab.dir.join("2026-hostile");
     with_escapes(&result.join("records.ndjson"), &hostile);

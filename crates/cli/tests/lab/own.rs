@@ -5,14 +5,16 @@
 use std::fs;
 use std::path::PathBuf;
 
+use nofault_sim::depth::by_depth;
+
 use crate::common::{Lab, is_root, outcome};
 
 /// Makes a file of 64 MiB in which no byte is the lab's.
 fn own_file(lab: &Lab) -> PathBuf {
     let path = lab.outer.path().join("my.db");
     let bytes: Vec<u8> =
-        (0..(64_u32 << 20) / 4).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    fs::write(&path, bytes).unwrap();
+        (0..(1_u32 << 20) / 4).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    fs::write(&path, bytes.repeat(64)).unwrap();
     path
 }
 
@@ -28,7 +30,10 @@ fn a_file_of_the_users_is_read_by_the_experiments_that_only_read_and_is_the_same
     let mut command =
         lab.bare(&["--file", path.to_str().unwrap(), "--memory", "32MiB", "--ram-device", "off", "--fio", "off"]);
     command.args(["--seconds", "0.1", "--repeats", "1", "--threads", "2", "--set", "crossover.data_per_memory=[0.5]"]);
-    let ended = outcome(command.args(["--set", "random.depths=[2]", "--set", "scan.depths=[2]"]));
+    command.args(["--set", "random.depths=[2]", "--set", "scan.depths=[2]"]);
+    // A later flag would be refused; a setting replaces the flag's value.
+    let shorter: &[&str] = by_depth(&["random.cell_s=0.02", "scan.cell_s=0.02", "crossover.cell_s=0.02"], &[]);
+    let ended = outcome(command.args(shorter.iter().flat_map(|assignment| ["--set", assignment])));
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert!(before == (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap()), "it changed");
     let records = fs::read_to_string(lab.only_result().join("records.ndjson")).unwrap();

@@ -6,8 +6,7 @@ use crate::common::{Lab, outcome};
 
 #[test]
 fn a_shared_result_has_the_figures_and_no_path_and_is_shown_before_it_is_written() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let result = lab.only_result();
     let printed = outcome(lab.command(&["share"]).arg(&result));
     assert_eq!(printed.code, 0, "{}", printed.stderr);
@@ -32,8 +31,7 @@ fn a_shared_result_has_the_figures_and_no_path_and_is_shown_before_it_is_written
 
 #[test]
 fn a_gallery_takes_folders_and_shared_files_and_names_places_without_a_result() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let result = lab.only_result();
     let mine = lab.outer.path().join("mine.json");
     let shared = outcome(lab.command(&["share", "--yes", "--out", mine.to_str().unwrap()]).arg(&result));
@@ -65,8 +63,7 @@ fn a_gallery_takes_folders_and_shared_files_and_names_places_without_a_result() 
 
 #[test]
 fn every_figure_is_written_as_a_picture_of_its_own() {
-    let lab = Lab::new();
-    assert_eq!(lab.run(&[]).code, 0);
+    let lab = Lab::measured();
     let folder = lab.outer.path().join("figures");
     let drawn = outcome(lab.command(&["report", "--svgs", folder.to_str().unwrap()]).arg(lab.only_result()));
     assert_eq!(drawn.code, 0, "{}", drawn.stderr);

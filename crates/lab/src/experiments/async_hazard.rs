@@ -206,6 +206,9 @@ fn plan(config: &Config, available: &Available) -> Plan {
     plan
 }
 
+/// Fewest bytes of the cache of the engine's own async reads.
+const CACHE_BYTES_MIN: u64 = 16 << 20;
+
 /// Plans the engine's own async reads. The sequential variant is left out: its sum of every 512th byte needs a file's
 /// layout, which a database does not have.
 fn plan_pool(config: &Config, available: &Available, variant: &str, cache: CacheState, plan: &mut Plan) {
@@ -216,7 +219,9 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
         Some(pool) => {
             let data_bytes = config.params::<params::Params>().data_bytes();
             let target = Target { data_bytes, ..pool.clone() };
-            let bytes = crate::read_loops::pool::cache_bytes(MemoryLimit::default()).to_string();
+            // Memory that the data cannot use is still pinned at the start of each trial.
+            let enough = data_bytes.saturating_mul(2).max(CACHE_BYTES_MIN);
+            let bytes = crate::read_loops::pool::cache_bytes(MemoryLimit::default()).min(enough).to_string();
             plan.trials.push(trial(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
             return;
         }

@@ -1,5 +1,7 @@
 //! The part of chance in comparisons within one run, simulated from the noise of a real run (`compare/noise.txt`).
 
+use nofault_sim::depth::by_depth;
+
 use super::statistics::CLAIM_ALPHA;
 use super::*;
 use crate::compare::tests::{real_noise, run};
@@ -48,7 +50,7 @@ fn chance_decides_about_one_comparison_of_twenty_by_the_noise_of_a_real_run() {
     let noise = real_noise();
     for repeats in [2, 3] {
         let neighbours = (0..noise.len()).step_by(2).map(|at| (at, at + 1));
-        let found = p_values((&noise, repeats, 1.0), 100, neighbours);
+        let found = p_values((&noise, repeats, 1.0), by_depth(40, 100), neighbours);
         let [level, of_claims] = [ALPHA, CLAIM_ALPHA].map(|alpha| share(&found, alpha));
         assert!(level < 0.065 && of_claims < 0.02, "{repeats} repeats: {level} {of_claims}");
     }
@@ -58,13 +60,13 @@ fn chance_decides_about_one_comparison_of_twenty_by_the_noise_of_a_real_run() {
 fn chance_decides_one_comparison_of_ten_at_most_where_half_of_the_methods_are_far_noisier() {
     let noise: Vec<f64> = (0..METHODS).map(|at| if at % 2 == 0 { 0.005 } else { 0.15 }).collect();
     for (kind, pair) in [("two quiet", (0, 2)), ("two noisy", (1, 3)), ("one of each", (0, 1))] {
-        let level = share(&p_values((&noise, 2, 1.0), 1000, [pair].into_iter()), ALPHA);
+        let level = share(&p_values((&noise, 2, 1.0), by_depth(250, 1000), [pair].into_iter()), ALPHA);
         assert!(level < 0.1, "{kind}: {level}");
     }
     // A single noisy method is the harder case, as its variance says little of the spread of all.
     let mut noise = [0.02; METHODS];
     noise[1] = 0.2;
-    let level = share(&p_values((&noise, 2, 1.0), 1000, [(0, 1)].into_iter()), ALPHA);
+    let level = share(&p_values((&noise, 2, 1.0), by_depth(250, 1000), [(0, 1)].into_iter()), ALPHA);
     assert!(level < 0.1, "{level}");
 }
 
@@ -91,7 +93,7 @@ fn chance_decides_about_one_curve_of_twenty_whose_points_share_what_is_known_of_
     let (noise, mut random) = (real_noise(), fastrand::Rng::with_seed(12));
     for repeats in [2, 3] {
         let mut found = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..by_depth(40, 100) {
             let file = places(&noise, repeats, 1.0, &mut random);
             for place in Summary::of(&file).groups.chunks(METHODS) {
                 let samples: Vec<Sample> = place.iter().map(|group| sample(group, Metric::OpsPerS)).collect();

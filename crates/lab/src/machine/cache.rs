@@ -30,8 +30,13 @@ pub enum Means {
 }
 
 impl Means {
-    /// Returns the most thorough means that the rights of this process allow.
+    /// Returns the most thorough means that the rights of this process allow; in unit tests, advice only.
     pub fn best() -> Self {
+        // Whatever else the machine does would then read all of its files again: hundreds of times in a run of the tests.
+        #[cfg(test)]
+        if !nofault_sim::depth::is_deep() {
+            return Self::Advise;
+        }
         if system::is_root() { Self::Drop } else { Self::Advise }
     }
 }
@@ -151,13 +156,13 @@ mod tests {
 
     #[test]
     fn root_drops_caches_and_says_so() {
-        if Means::best() != Means::Drop {
+        if !system::is_root() {
             eprintln!("skipped: only root may write drop_caches");
             return;
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 8192]).unwrap();
-        let cold = make_cold(&[file.path()], Means::best()).unwrap();
+        let cold = make_cold(&[file.path()], Means::Drop).unwrap();
         assert!(cold.method.contains("drop_caches"), "{}", cold.method);
     }
 

@@ -1,5 +1,5 @@
 //! `nofault lab doctor`: checks each ability that the lab needs and prints a line with a verdict and a remedy. Takes
-//! some seconds, uses a quarter of a gigabyte in the folder, leaves no file behind.
+//! some seconds, uses 64 MiB in the folder, leaves no file behind.
 //!
 //! The figures are a first look with short samples. The measurements of a run are in its records.
 
@@ -25,7 +25,7 @@ use crate::config::MemoryChoice;
 use crate::error::Result;
 use crate::paths::shown;
 
-const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 256 << 20 };
+const PROBE_DATA: DataSpec = DataSpec { seed: 0x0d0c, data_bytes: 64 << 20 };
 /// Length of each short measurement of the device.
 const TRIAL_TIME: Duration = Duration::from_millis(500);
 const SYNCS: usize = 40;

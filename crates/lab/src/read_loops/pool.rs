@@ -43,6 +43,11 @@ pub enum Calls {
 /// within the limit. At least a third of the limit and 16 MiB; 256 MiB without a limit.
 pub fn cache_bytes(limit: MemoryLimit) -> u64 {
     if limit.method == MemoryMethod::None {
+        // The data of unit tests is tiny, and pinning the cache is most of the time of their trials.
+        #[cfg(test)]
+        if !nofault_sim::depth::is_deep() {
+            return 16 << 20;
+        }
         return 256 << 20;
     }
     let within = limit.bytes.saturating_sub(64 << 20) as f64 / 1.3;
@@ -361,6 +366,8 @@ fn sum_sample(worker: &mut Worker<'_>, spec: &TrialSpec, pool: &Pool) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use nofault_sim::depth::by_depth;
+
     use super::*;
     use crate::machine::data::DataSpec;
     use crate::machine::pool::PoolData;
@@ -368,15 +375,14 @@ mod tests {
 
     #[test]
     fn a_filled_pool_reads_one_page_for_a_get_at_most() {
-        const BLOCKS: u64 = 30_000;
-        const CACHE_BYTES: usize = 32 << 20;
+        let (blocks, cache_bytes) = by_depth((12_000, 12 << 20), (30_000_u64, 32_usize << 20));
         let folder = tempfile::tempdir().unwrap();
-        let wanted = DataSpec { seed: 5, data_bytes: BLOCKS * PAGE_BYTES as u64 };
+        let wanted = DataSpec { seed: 5, data_bytes: blocks * PAGE_BYTES as u64 };
         let _made = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
         let target = pool::target(folder.path(), wanted);
         let layout = Layout::new(&target, PAGE_BYTES as u64, 0).unwrap();
         let mut spec = TrialSpec::of(ExperimentId::new("random"), 1, target, "pool");
-        spec.params.extra.insert("cache_bytes".into(), CACHE_BYTES.to_string());
+        spec.params.extra.insert("cache_bytes".into(), cache_bytes.to_string());
         let mut pool = Pool::open(&spec).unwrap();
         let stopped = pool.fill(&layout, &AtomicBool::new(true)).unwrap_err();
         assert_eq!(stopped.kind(), LabErrorKind::Interrupted);
@@ -386,7 +392,7 @@ mod tests {
         assert!(stats.frames_free * 8 < stats.frames, "{} of {} frames are free", stats.frames_free, stats.frames);
         let gets = 2000;
         for number in 0..gets {
-            let block = number * 7919 % BLOCKS;
+            let block = number * 7919 % blocks;
             assert!(pool.is_right(pool.table.get(key_of(block)).unwrap().as_deref(), block));
         }
         let misses = pool.db.stats().pool.misses - pool.misses_before;

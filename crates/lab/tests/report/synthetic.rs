@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use fastrand::Rng;
 use hdrhistogram::Histogram;
@@ -170,8 +171,13 @@ pub(crate) fn timed(rng: &mut Rng, spec: TrialSpec, like: &Like) -> Trial {
     Trial { spec, outcome }
 }
 
-/// Makes records of all experiments, with skips, notes, a partial trial, an invalid trial and a warning.
+/// Returns records of all experiments, with skips, notes, a partial trial, an invalid trial and a warning; made once for each seed.
 pub(crate) fn full(seed: u64) -> RecordFile {
+    static MADE: Mutex<BTreeMap<u64, RecordFile>> = Mutex::new(BTreeMap::new());
+    MADE.lock().unwrap_or_else(PoisonError::into_inner).entry(seed).or_insert_with(|| make_full(seed)).clone()
+}
+
+fn make_full(seed: u64) -> RecordFile {
     let rng = &mut Rng::with_seed(seed);
     let mut file = empty();
     file.run.biases = vec![

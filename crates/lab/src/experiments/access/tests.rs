@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
+use nofault_sim::depth::by_depth;
 
 use super::*;
 use crate::experiments::run_here;
@@ -37,7 +38,7 @@ fn available(folder: &Path) -> Available {
 fn config(preset: Preset) -> Config {
     let mut config = Config::preset(preset);
     config.change(|access: &mut params::Params| {
-        access.cell_s = 0.04;
+        access.cell_s = by_depth(0.02, 0.04);
         access.batches = vec![1, 3, 64];
         access.open_loop_shares = vec![0.5];
     });
@@ -67,7 +68,7 @@ fn every_planned_trial_sees_the_same_data_and_leaves_the_files_whole() {
     for mut spec in plan.trials {
         if spec.variant == OPEN_LOOP {
             // The trial is long enough that its calibration makes at least one read.
-            spec.duration_s = 0.4;
+            spec.duration_s = by_depth(0.15, 0.4);
         }
         let outcome = run_here(&spec).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         let key = spec.key();
@@ -140,7 +141,7 @@ fn an_open_loop_latency_is_never_shorter_than_the_service_time() {
         // Half of the method's rate can be kept, ten times the rate cannot.
         for share in ["0.5", "10"] {
             let mut spec = first(&plan, OPEN_LOOP, method);
-            spec.duration_s = 0.4;
+            spec.duration_s = by_depth(0.15, 0.4);
             spec.params.extra.insert("rate_share".into(), share.into());
             let outcome = run_here(&spec).unwrap();
             let (op, open) = (&outcome.latency["op"], &outcome.latency["open_loop"]);
@@ -302,7 +303,7 @@ fn wrong_blocks_are_counted() {
     let plan = plan(&config(Preset::Standard), &available);
     for method in ["mmap", "pread-buffered", "pread-direct", "uring-direct"] {
         for variant in [READ, OPEN_LOOP] {
-            let spec = TrialSpec { duration_s: 0.4, ..first(&plan, variant, method) };
+            let spec = TrialSpec { duration_s: by_depth(0.15, 0.4), ..first(&plan, variant, method) };
             let checks = run_here(&spec).unwrap().checks;
             assert!(checks.wrong >= checks.verified && checks.wrong > 0, "{variant} {method}: {checks:?}");
         }

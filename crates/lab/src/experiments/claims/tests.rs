@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
+use nofault_sim::depth::by_depth;
+
 use super::*;
 use crate::config::Preset;
 use crate::experiments::run_here;
@@ -25,12 +27,12 @@ fn available(folder: &Path) -> Available {
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
     config.change(|claims: &mut params::Params| {
-        claims.cell_s = 0.05;
+        claims.cell_s = by_depth(0.02, 0.05);
         claims.unit_bytes = vec![4096, 1 << 20];
         claims.map_threads = vec![3];
         claims.copied_pages = vec![8, 512];
         claims.commit_pages = vec![1, 64];
-        claims.reader_updates = 3_000;
+        claims.reader_updates = by_depth(1_000, 3_000);
         claims.reader_keys = 200;
     });
     config

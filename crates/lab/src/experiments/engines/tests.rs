@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
+use nofault_sim::depth::by_depth;
 
 use super::*;
 use crate::config::Preset;
@@ -14,11 +15,11 @@ fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
     config.change(|engines: &mut params::Params| {
         *engines = params::Params {
-            cell_s: 0.12,
+            cell_s: by_depth(0.03, 0.12),
             repeats: 1,
-            data_bytes: 4 << 20,
+            data_bytes: by_depth(1 << 20, 4 << 20),
             memory_bytes: 48 << 20,
-            fit_data_bytes: 1 << 20,
+            fit_data_bytes: by_depth(1 << 18, 1 << 20),
             fit_memory_bytes: 48 << 20,
             value_bytes: 200,
             threads: 4,

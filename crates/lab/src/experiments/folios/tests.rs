@@ -1,6 +1,8 @@
 //! Every trial runs tiny, in this process, and checks each page; where the kernel hides the sizes of folios, or the
 //! file system has no large ones, the trial reports it.
 
+use nofault_sim::depth::by_depth;
+
 use super::*;
 use crate::config::Preset;
 use crate::error::LabErrorKind;
@@ -11,7 +13,7 @@ use crate::summary::TIME_PER_OP;
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
     config.change(|folios: &mut params::Params| {
-        folios.cell_s = 0.4;
+        folios.cell_s = by_depth(0.05, 0.4);
         folios.file_bytes = 4 << 20;
     });
     config

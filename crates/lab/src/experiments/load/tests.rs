@@ -3,6 +3,8 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
+use nofault_sim::depth::by_depth;
+
 use super::*;
 use crate::config::Preset;
 use crate::error::LabErrorKind;
@@ -16,7 +18,7 @@ fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
     config.change(|own: &mut params::Params| {
         own.file_bytes = 8 << 20;
-        own.cell_s = 0.5;
+        own.cell_s = by_depth(0.1, 0.5);
         own.data_per_memory = vec![0.75, 1.5];
     });
     config

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
+use nofault_sim::depth::by_depth;
 
 use super::*;
 use crate::config::Choice;
@@ -37,8 +38,8 @@ fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
     config.change(|random: &mut params::Params| {
-        random.cell_s = 0.3;
-        random.ram_cell_s = 0.3;
+        random.cell_s = by_depth(0.05, 0.3);
+        random.ram_cell_s = by_depth(0.05, 0.3);
         random.threads = vec![1, 3];
         random.depths = vec![1, 16];
     });

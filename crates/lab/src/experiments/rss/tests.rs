@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
+use nofault_sim::depth::by_depth;
 
 use super::*;
 use crate::config::Preset;
@@ -12,8 +13,13 @@ use crate::machine::data::{self, DataSpec};
 use crate::machine::memory::CgroupGuard;
 use crate::machine::pool::PoolData;
 
-const FILE_BYTES: u64 = 64 << 20;
-const LIMIT_BYTES: u64 = 96 << 20;
+fn file_bytes() -> u64 {
+    by_depth(32 << 20, 64 << 20)
+}
+
+fn limit_bytes() -> u64 {
+    by_depth(48 << 20, 96 << 20)
+}
 
 /// One of the processes that other tests start and let the kernel kill. Not a test by itself.
 #[test]
@@ -29,7 +35,7 @@ fn a_process_of_other_tests() {
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
     config.change(|own: &mut params::Params| {
-        own.cell_s = 0.3;
+        own.cell_s = by_depth(0.1, 0.3);
         own.data_per_memory = vec![0.25, 0.5];
         own.threads = 2;
     });
@@ -38,13 +44,13 @@ fn config() -> Config {
 
 /// The limit is enforced only by the trials that make a cgroup.
 fn available(folder: &std::path::Path, method: MemoryMethod) -> (Available, PoolData) {
-    let wanted = DataSpec { seed: 5, data_bytes: FILE_BYTES };
+    let wanted = DataSpec { seed: 5, data_bytes: file_bytes() };
     let cancel = AtomicBool::new(false);
     let made = PoolData::make(folder, wanted, &|_, _| {}, &cancel).unwrap();
     let available = Available {
         file: data::ensure_file(&folder.join("main.data"), wanted, &|_, _| {}, &cancel).unwrap(),
         pool: Some(crate::machine::pool::target(folder, wanted)),
-        memory: MemoryLimit { method, bytes: LIMIT_BYTES },
+        memory: MemoryLimit { method, bytes: limit_bytes() },
         ..Available::default()
     };
     (available, made)
@@ -74,7 +80,7 @@ fn every_method_reads_the_right_pages_and_has_its_memory_counted() {
 
 /// Whether this machine lets a test make a cgroup, which then is removed; else the reason is printed.
 fn may_make_a_cgroup() -> bool {
-    match CgroupGuard::create(LIMIT_BYTES) {
+    match CgroupGuard::create(limit_bytes()) {
         Ok(_) => true,
         Err(error) => {
             eprintln!("skipped: {error}");

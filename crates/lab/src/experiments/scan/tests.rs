@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use nofault_sim::depth::by_depth;
+
 use super::*;
 use crate::experiments::run_here;
 use crate::machine::content;
@@ -28,7 +30,7 @@ fn available(folder: &Path) -> Available {
 fn config() -> Config {
     let mut config = Config { preset: Preset::Standard, ..Config::preset(Preset::Quick) };
     config.change(|scan: &mut params::Params| {
-        scan.cell_s = 0.2;
+        scan.cell_s = by_depth(0.05, 0.2);
         scan.block_bytes = 256 << 10;
         scan.raid_stripe_bytes = 256 << 10;
         scan.map_stripe_bytes = 1 << 20;
@@ -77,7 +79,7 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
     }
     let mut config = config();
     config.change(|scan: &mut params::Params| {
-        scan.cell_s = 0.6;
+        scan.cell_s = by_depth(0.1, 0.6);
     });
     for spec in plan(&config, &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {
         let checks = run_here(spec).unwrap().checks;

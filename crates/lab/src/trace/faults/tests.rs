@@ -1,5 +1,6 @@
 //! The choice of the file, the notes and the errors; and a program reading a mapped database, recorded where perf works.
 
+use nofault_sim::depth::{by_depth, sample};
 use rusqlite::Connection;
 
 use super::*;
@@ -107,9 +108,9 @@ fn the_faults_of_a_command_in_its_mapped_file_are_recorded_where_perf_works() {
     let path = folder.path().canonicalize().unwrap().join("data");
     let connection = Connection::open(&path).unwrap();
     connection.execute("CREATE TABLE main (value BLOB)", []).unwrap();
-    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
                 INSERT INTO main SELECT zeroblob(3000) FROM n";
-    connection.execute(rows, []).unwrap();
+    connection.execute(rows, [by_depth(500, 2000)]).unwrap();
     drop(connection);
     let length_bytes = std::fs::metadata(&path).unwrap().len();
     let test = std::env::current_exe().unwrap();
@@ -132,8 +133,10 @@ fn the_faults_of_a_command_in_its_mapped_file_are_recorded_where_perf_works() {
     assert!(accesses.last().is_some_and(|last| last.offset_bytes > length_bytes / 2), "{accesses:?}");
     assert!(accesses.iter().all(|access| access.length_bytes == page_bytes && (0.0..60.0).contains(&access.at_s)));
 
-    let absent = record(&["no-such-command-of-a-test".to_owned()], None, 1).unwrap_err();
-    assert!(absent.kind() == LabErrorKind::Usage && absent.to_string().contains("did not start"), "{absent}");
-    let unmapped = record(&["true".to_owned()], Some(&path), 1).unwrap_err();
-    assert!(unmapped.kind() == LabErrorKind::Usage, "{unmapped}");
+    for (command, of, word) in
+        sample([("no-such-command-of-a-test", None, "did not start"), ("true", Some(&*path), "")], 2)
+    {
+        let refused = record(&[command.to_owned()], of, 1).unwrap_err();
+        assert!(refused.kind() == LabErrorKind::Usage && refused.to_string().contains(word), "{refused}");
+    }
 }

@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::common::spare_caches;
+
 /// Bytes that are no UTF-8, clear the screen, and begin a new line.
 const ODD: &[u8] = b"caf\xe9\x1b[2J\nforged: a line";
 
@@ -17,12 +19,9 @@ fn odd(end: &str) -> OsString {
 
 /// Runs the command and checks that it ended with the exit code `code` and printed nothing that acts or misleads. Both outputs.
 fn run(folder: &Path, arguments: &[&OsStr], code: i32) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_nofault"))
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .expect("it runs");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nofault"));
+    spare_caches(&mut command);
+    let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().expect("it runs");
     checked(&output, arguments, code)
 }
 
