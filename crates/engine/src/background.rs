@@ -191,6 +191,23 @@ mod tests {
         drop(work);
     }
 
+    /// Closing a full database took five seconds, the pause after a checkpoint that has failed.
+    #[test]
+    fn work_that_is_told_to_end_while_a_round_sleeps_does_not_rest_before_it_ends() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let round = move |signal: &Signal, _| {
+            tell.send(()).unwrap();
+            signal.sleep(Duration::from_secs(3600));
+            // Until the next notification, of which there is none.
+            Next::Wait(None)
+        };
+        let work = start_work(None, |_| {}, round);
+        work.notify();
+        told.recv().unwrap();
+        drop(work);
+        assert!(told.recv().is_err(), "the round is dropped with the handle");
+    }
+
     #[test]
     fn rounds_that_block_hold_up_no_other_work_of_their_kind() {
         let everyone = Arc::new(std::sync::Barrier::new(9));

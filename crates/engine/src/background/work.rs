@@ -116,12 +116,17 @@ impl Work for DatabaseWork {
 }
 
 impl DatabaseWork {
-    /// Rests for this time, or until the notifier is notified. Returns false where it was notified already.
+    /// Rests for this time, or until the notifier is notified. Returns false where it was notified already, or told to end: a round
+    /// that sleeps has received the notification of its end.
     fn rest(self: &Arc<Self>, pause: Option<Duration>) -> bool {
         self.signal.notifier.rest(self, || {
-            if let Some(pause) = pause {
+            let goes_on = !self.signal.is_stopped();
+            if let Some(pause) = pause
+                && goes_on
+            {
                 self.runtime.set_timer(Arc::clone(self) as Arc<dyn Work>, pause);
             }
+            goes_on
         })
     }
 

@@ -182,14 +182,13 @@ impl Notifier {
     }
 
     /// Lets the listener, which is the caller, rest: from then on it has no thread, and the next notification resumes `work`. Returns
-    /// false, and it does not rest, when there is a notification. `prepare` is called under the notifier's lock, before a notification
-    /// can resume the work.
-    pub(crate) fn rest(&self, work: &Arc<impl Resting + 'static>, prepare: impl FnOnce()) -> bool {
+    /// false, and it does not rest, when there is a notification, or `prepare` returns false, which is called under the notifier's
+    /// lock, before a notification can resume the work.
+    pub(crate) fn rest(&self, work: &Arc<impl Resting + 'static>, prepare: impl FnOnce() -> bool) -> bool {
         let mut listener = self.lock();
-        if self.is_notified() {
+        if self.is_notified() || !prepare() {
             return false;
         }
-        prepare();
         *listener = Listener::Resting(Arc::clone(work) as Arc<dyn Resting>);
         true
     }
