@@ -112,6 +112,7 @@ pub struct OfTests {
     small_pages: bool,
     evicts_table: bool,
     tier: TierUse,
+    idle_after: Option<Duration>,
 }
 
 /// What tests and benchmarks of nofault say about the compressed tier instead of its own judgement.
@@ -194,6 +195,18 @@ impl Settings {
 
     pub(crate) fn tier(&self) -> TierUse {
         self.of_tests.tier
+    }
+
+    /// Sets how long no commit comes until the database counts as idle, and much of its file is free until the file becomes shorter.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_idle_after(mut self, time: Duration) -> Self {
+        self.of_tests.idle_after = Some(time);
+        self
+    }
+
+    pub(crate) fn idle_after(&self) -> Option<Duration> {
+        self.of_tests.idle_after
     }
 
     /// Refuses values without meaning.

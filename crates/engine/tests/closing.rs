@@ -21,6 +21,7 @@ use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability, blocking};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
+use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 
 fn small() -> Settings {
@@ -115,7 +116,7 @@ fn assert_no_thread_panicked() {
 #[test]
 fn the_last_handle_may_go_with_a_task_whose_commit_the_logs_thread_has_written() {
     note_panics();
-    let mut rounds = 0..20_u32;
+    let mut rounds = 0..by_depth(6, 20_u32);
     while let Some(round) = rounds.next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");
@@ -153,7 +154,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
     table.bulk_load((0..10_000_u32).map(|number| (number.to_be_bytes(), [number as u8; 500]))).unwrap();
     db.checkpoint().unwrap();
     drop((db, table));
-    for round in 0..20_u32 {
+    for round in 0..by_depth(6, 20_u32) {
         let (tell, closed) = channel();
         let folder = Folder::open(&path, Backend::Auto).unwrap();
         let directory: Arc<dyn Directory> = Arc::new(reaped::ReapedDirectory::new(folder, tell));

@@ -17,6 +17,7 @@ use helpers::{BLOCK_BYTES, Model, check, delete, fill};
 use nofault::blocking::{Db, Table};
 use nofault::settings::{Compression, Settings};
 use nofault_io::disk::Directory;
+use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use read_by_another::ReadByAnother;
 
@@ -99,11 +100,13 @@ fn story(
     after
 }
 
-/// Runs the test for many sizes of the free space. `NOFAULT_FULL_STEP=1` tries every size, which takes long.
+/// Runs the test for many sizes of the free space, or two of them, with each compression. `NOFAULT_FULL_STEP=1` tries every size,
+/// which takes long.
 #[test]
 fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
-    let blocks = std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(600);
-    let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(29);
+    let blocks =
+        std::env::var("NOFAULT_FULL_BLOCKS").ok().and_then(|blocks| blocks.parse().ok()).unwrap_or(by_depth(100, 600));
+    let step = std::env::var("NOFAULT_FULL_STEP").ok().and_then(|step| step.parse().ok()).unwrap_or(by_depth(67, 29));
     let mut compressions = compressions();
     for blocks in (0..blocks).step_by(step) {
         for background_threads in [false, true] {
@@ -121,7 +124,8 @@ fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
 #[test]
 fn a_reader_in_another_process_takes_no_space_of_a_full_disk() {
     let mut compressions = compressions();
-    for (blocks, background_threads) in [(0, false), (131, true), (287, false), (411, true), (599, false)] {
+    let cases = [(0, false), (131, true), (287, false), (411, true), (599, false)];
+    for (blocks, background_threads) in cases.into_iter().take(by_depth(3, 5)) {
         let capacity = LEAST_BYTES + blocks * BLOCK_BYTES;
         let compression = compressions.next().unwrap();
         let what = format!("{capacity} bytes, threads: {background_threads}, {compression:?}, read by another process");
@@ -246,18 +250,19 @@ fn real_story(what: &str, folder: &Path, ballast: &Path, compression: Compressio
 
 #[test]
 fn on_a_small_real_file_system_nothing_is_lost_and_deletes_free_space() {
-    for kind in ["ext4", "tmpfs"] {
-        for (extra, compression) in (0..3u64).zip(compressions()) {
-            let file_system = match FileSystem::new(kind, 24 << 20) {
-                Ok(file_system) => file_system,
-                Err(why) => {
-                    println!("left out on {kind}: it cannot be mounted here ({why})");
-                    break;
-                }
-            };
-            let ballast = file_system.mounted.join("ballast");
-            std::fs::write(&ballast, vec![1; (4 << 20) + (extra * 37 * BLOCK_BYTES) as usize]).unwrap();
-            real_story(&format!("{kind}, {extra}, {compression:?}"), &file_system.mounted, &ballast, compression);
-        }
+    let all =
+        ["ext4", "tmpfs"].into_iter().flat_map(|kind| (0..3u64).zip(compressions()).map(move |case| (kind, case)));
+    // A share of them has both file systems and all compressions.
+    for (kind, (extra, compression)) in sample(all, 2) {
+        let file_system = match FileSystem::new(kind, by_depth(14, 24) << 20) {
+            Ok(file_system) => file_system,
+            Err(why) => {
+                println!("left out on {kind}: it cannot be mounted here ({why})");
+                continue;
+            }
+        };
+        let ballast = file_system.mounted.join("ballast");
+        std::fs::write(&ballast, vec![1; (4 << 20) + (extra * 37 * BLOCK_BYTES) as usize]).unwrap();
+        real_story(&format!("{kind}, {extra}, {compression:?}"), &file_system.mounted, &ballast, compression);
     }
 }

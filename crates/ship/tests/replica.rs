@@ -17,6 +17,7 @@ use nofault_ship::{
     ErrorKind, Point, PromotedReplica, Replica, ReplicaOptions, ReplicaSnapshot, Ship, ShipOptions, restore_into,
     verify,
 };
+use nofault_sim::depth::by_depth;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
@@ -163,7 +164,7 @@ fn a_replica_that_is_killed_at_any_step_has_a_state_of_the_source_and_goes_on() 
     let (last_store, last) = moments[1].clone();
     let mut stopped = 0;
     for (moment, (store, reaches)) in moments.iter().enumerate() {
-        for step in 1.. {
+        for step in (1..).step_by(by_depth(4, 1)) {
             let what = format!("moment {moment}, killed at request {step}");
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("replica");
@@ -204,7 +205,7 @@ fn a_replica_that_is_killed_at_any_step_has_a_state_of_the_source_and_goes_on() 
             stopped += 1;
         }
     }
-    assert!(stopped > 10, "{stopped}");
+    assert!(stopped > by_depth(3, 10), "{stopped}");
 }
 
 /// The older shipper cannot be reached, or is held up at any step of shipping a commit, when the replica is promoted.
@@ -336,7 +337,7 @@ async fn a_replica_follows_the_one_that_was_promoted_in_place_of_its_source() {
 #[test]
 fn a_promotion_that_is_killed_at_any_step_is_made_again() {
     let mut stopped = 0;
-    for step in 1.. {
+    for step in (1..).step_by(by_depth(3, 1)) {
         let what = format!("killed at request {step}");
         let (store, folder) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
         let path = folder.path().join("replica");
@@ -389,7 +390,7 @@ fn a_promotion_that_is_killed_at_any_step_is_made_again() {
         }
         stopped += 1;
     }
-    assert!(stopped > 6, "{stopped}");
+    assert!(stopped > by_depth(2, 6), "{stopped}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ use common::{Content, Faults, FaultyStore, Source, content, directory, empty, op
 use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{ErrorKind, Point, Ship, ShipOptions, history, restore_into, verify};
+use nofault_sim::depth::{by_depth, is_deep, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -179,10 +180,10 @@ async fn a_shipper_that_is_stopped_at_any_step_leaves_all_that_it_promised_and_t
     let requests = whole.requests();
     assert!(requests > 40, "{requests}");
     let mut went_on = 0;
-    for stop in 1..=requests {
+    for stop in sample(1..=requests, 3) {
         // All of the beginning, and then each step once, carried out or not.
         let both = [false, true];
-        for is_done in both.into_iter().filter(|is_done| stop < 16 || *is_done == (stop % 2 == 0)) {
+        for is_done in both.into_iter().filter(|is_done| (stop < 16 && is_deep()) || *is_done == (stop % 2 == 0)) {
             let what = format!("stopped at request {stop}, carried out: {is_done}");
             let store = Arc::new(InMemory::new());
             let faulty = FaultyStore::new(store.clone(), Faults::HangFrom(stop, is_done));
@@ -214,7 +215,7 @@ async fn a_shipper_that_is_stopped_at_any_step_leaves_all_that_it_promised_and_t
             assert!(all <= found.objects + found.unneeded_objects + copies + 2, "{what}: {all} objects, {found:?}");
         }
     }
-    assert!(went_on > 20, "{went_on}");
+    assert!(went_on > by_depth(7, 20), "{went_on}");
 }
 
 /// The older one is held up at any step of its start, and continues when the newer one has shipped and ended.

@@ -274,6 +274,7 @@ impl Bitmaps {
 
 #[cfg(test)]
 mod tests {
+    use nofault_sim::depth::by_depth;
     use proptest::prelude::*;
 
     use super::*;
@@ -284,6 +285,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(by_depth(24, 256)))]
+
         #[test]
         fn groups_are_what_a_map_of_bitmaps_would_be(
             steps in prop::collection::vec((0..200_u32, 0..256_u64, 1..200_u64, 0..10_u8), 1..300),

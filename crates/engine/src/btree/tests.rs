@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use nofault_sim::depth::by_depth;
 use proptest::prelude::*;
 
 use self::long::{bytes_of, put};
@@ -242,7 +243,7 @@ fn follows_the_model_from(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(15, 60), ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_of_tiny_pages_does_what_a_map_does(steps in steps(512), seed in any::<u64>()) {
@@ -530,7 +531,7 @@ fn a_lookup_goes_on_where_it_missed_a_page_and_looks_at_each_only_once() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(10, 40), max_shrink_iters: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_built_from_sorted_input_goes_on_as_any_other(

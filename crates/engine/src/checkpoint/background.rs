@@ -25,15 +25,15 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts the work.
+    /// Starts the work. Without another time the database counts as idle after [`IDLE`].
     ///
     /// # Errors
     /// `NoResources` when the system has no threads left.
-    pub(crate) fn start(checkpointer: Arc<Checkpointer>) -> Result<Self> {
+    pub(crate) fn start(checkpointer: Arc<Checkpointer>, idle_after: Option<Duration>) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
         // Commits waiting for a checkpoint to free log space would wait for ever.
         let in_panic = checkpointer.log.poison_in_panic();
-        let idle = IdleTime::new(checkpointer.pool.visible());
+        let idle = IdleTime::new(checkpointer.pool.visible(), idle_after);
         let mut rounds = Rounds { checkpointer, pause: PAUSE, idle, saved: None };
         let round = move |signal: &Signal, _| rounds.round(signal);
         let work = BackgroundWork::start(Kind::Checkpoints, notifier, Next::Wait(Some(PAUSE)), in_panic, round)?;
@@ -91,20 +91,22 @@ impl Rounds {
 pub(crate) struct IdleTime {
     visible: CommitSeq,
     since: Instant,
+    /// After how long the database is idle.
+    pub(crate) after: Duration,
 }
 
 impl IdleTime {
-    /// Begins to measure; `visible` is the newest commit.
-    pub(crate) fn new(visible: CommitSeq) -> Self {
-        Self { visible, since: Instant::now() }
+    /// Begins to measure; `visible` is the newest commit. Without another time the database is idle after [`IDLE`].
+    pub(crate) fn new(visible: CommitSeq, after: Option<Duration>) -> Self {
+        Self { visible, since: Instant::now(), after: after.unwrap_or(IDLE) }
     }
 
-    /// Returns whether no commit has become visible for [`IDLE`]; `visible` is the newest one.
+    /// Returns whether no commit has become visible for that long; `visible` is the newest one.
     pub(crate) fn is_over(&mut self, visible: CommitSeq) -> bool {
         if visible != self.visible {
-            *self = Self::new(visible);
+            (self.visible, self.since) = (visible, Instant::now());
         }
-        self.since.elapsed() >= IDLE
+        self.since.elapsed() >= self.after
     }
 
     /// Counts the commits up to `visible` as none: compaction made them, or they became visible during it.

@@ -41,8 +41,6 @@ const SHORT_REST: u32 = 4;
 const SLOWDOWN_MAX: u32 = 16;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time for which blocks must be free without a break before the file of a database in use becomes shorter.
-const FREE_FOR: Duration = Duration::from_secs(10);
 /// Part of a table's leaves in use below which they are merged, in a database in use and in an idle one. Random inserts
 /// leave leaves 0.69 full; merging leaves them 0.94 full and more.
 const SPARSE_IN_USE: f64 = 0.6;
@@ -86,6 +84,8 @@ pub(super) struct CompactionParts {
     pub(super) order: Arc<TableOrder>,
     pub(super) scanned: Arc<TableCounts>,
     pub(super) expiry: Arc<ExpiryRemover>,
+    /// After how long without commits the database is idle, where a test sets it.
+    pub(super) idle_after: Option<Duration>,
 }
 
 impl BackgroundCompaction {
@@ -111,7 +111,8 @@ struct CompactionWork {
     was_idle: bool,
     /// Rest after a step of the removal of expired entries, as a multiple of the time that it took.
     expiry_rest: u32,
-    /// Since when so much of the file has been free that it is worth making it shorter.
+    /// Since when so much of the file has been free that it is worth making it shorter. In a database in use it becomes so when that was
+    /// as long ago as the last commit of an idle one.
     free_since: Option<Instant>,
     /// Tables with many changed keys, whose leaves are to be looked at when the database is idle.
     changed: Vec<Tree>,
@@ -155,7 +156,7 @@ impl CompactionWork {
     fn new(parts: CompactionParts) -> Self {
         let waits = Activity::of(&parts.pool).waits;
         Self {
-            idle: IdleTime::new(parts.pool.visible()),
+            idle: IdleTime::new(parts.pool.visible(), parts.idle_after),
             pacer: Pacer { signal: None, pool: parts.pool.clone(), waits, slowdown: 1 },
             parts,
             was_idle: false,
@@ -306,7 +307,7 @@ impl CompactionWork {
             return false;
         }
         let since = *self.free_since.get_or_insert_with(Instant::now);
-        (is_idle || since.elapsed() >= FREE_FOR) && self.shrinking.is_over()
+        (is_idle || since.elapsed() >= self.idle.after) && self.shrinking.is_over()
     }
 
     fn shrink(&mut self, is_idle: bool) {

@@ -330,7 +330,7 @@ fn open_parts(
         let in_panic = core.log.poison_in_panic();
         let pool_threads = pool.start_background_threads(in_panic.clone())?;
         let log = core.log.start_writer()?;
-        let checkpoints = Background::start(checkpointer.clone())?;
+        let checkpoints = Background::start(checkpointer.clone(), settings.idle_after())?;
         let compaction = match settings.compaction {
             CompactionMode::Automatic => {
                 let parts = CompactionParts {
@@ -345,6 +345,7 @@ fn open_parts(
                     leaves: core.sparse_leaves.clone(),
                     changes: core.changes.clone(),
                     expiry: Arc::clone(&expiry),
+                    idle_after: settings.idle_after(),
                 };
                 Some(BackgroundCompaction::start(parts, in_panic.clone())?)
             }

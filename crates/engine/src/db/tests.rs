@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use nofault_io::disk::Directory;
+use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
@@ -318,7 +319,7 @@ fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hards
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 80, max_shrink_iters: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(20, 80), max_shrink_iters: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn a_database_does_what_a_map_does_whatever_it_waits_for(hardship in hardships(), steps in steps()) {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use nofault_io::disk::Directory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 use proptest::prelude::*;
 
@@ -362,7 +363,7 @@ proptest! {
 }
 
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(24)
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(by_depth(6, 24))
 }
 
 #[test]

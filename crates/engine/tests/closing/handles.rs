@@ -16,6 +16,7 @@ use nofault::error::{Error, ErrorKind};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
+use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::common::tiny;
@@ -240,7 +241,7 @@ fn calls_whose_futures_are_not_polled_do_not_hold_up_the_closing() {
     let db = Db::create(&path, &settings(true)).unwrap();
     db.create_table("t").unwrap().bulk_load(rows(20_000)).unwrap();
     db.close().unwrap();
-    for round in 0..20_u32 {
+    for round in 0..by_depth(5, 20_u32) {
         let db = block_on(nofault::Db::open(&path, &settings(true))).unwrap();
         let table = block_on(db.table("t")).unwrap();
         let key = (round * 997 % 20_000).to_be_bytes();
@@ -314,7 +315,7 @@ impl<T> OrRest<T> for Poll<T> {
 
 #[test]
 fn of_several_calls_that_close_one_does_and_the_others_say_so() {
-    for _ in 0..20 {
+    for _ in 0..by_depth(6, 20) {
         let folder = tempfile::tempdir().unwrap();
         let db = Db::create(folder.path().join("db"), &settings(true)).unwrap();
         db.create_table("t").unwrap().put("a", "1").unwrap();
@@ -437,11 +438,11 @@ fn hammer(seed: u64, open: Open<'_>) {
 
 #[test]
 fn what_was_acknowledged_while_the_database_was_being_closed_is_there_on_a_simulated_disk() {
-    for seed in 0..12 {
+    for seed in sample(0..12, 2) {
         let world = SimWorld::new(seed, SimOptions::adversarial());
         let settings = settings(seed % 3 > 0);
         Db::create_in(&directory(&world), &settings).unwrap().close().unwrap();
-        for round in 0..3 {
+        for round in 0..by_depth(2, 3) {
             hammer(seed * 10 + round, &|| Db::open_in(&directory(&world), &settings).unwrap());
         }
     }
@@ -453,7 +454,7 @@ fn what_was_acknowledged_while_the_database_was_being_closed_is_there_on_a_disk(
     let path: &Path = &folder.path().join("db");
     let settings = Settings { page_bytes: 4096, cache_bytes: 2 << 20, ..settings(true) };
     Db::create(path, &settings).unwrap().close().unwrap();
-    for seed in 0..20 {
+    for seed in 0..by_depth(6, 20) {
         hammer(seed, &|| Db::open(path, &settings).unwrap());
     }
 }

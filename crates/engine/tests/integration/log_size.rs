@@ -39,19 +39,19 @@ fn check_rows(db: &Db, rows: u32) {
 
 #[test]
 fn after_a_commit_of_two_hundred_mebibytes_and_a_close_the_log_file_is_small_again() {
-    const ROWS: u32 = 200;
+    let rows = nofault_sim::depth::by_depth(60, 200);
     for background_threads in [true, false] {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("db");
         let settings = settings(4 * MIB, background_threads);
         let db = Db::create(&folder, &settings).unwrap();
-        write_rows(&db, ROWS);
+        write_rows(&db, rows);
         db.close().unwrap();
         // Segments are a sixteenth of the log; three are reserved.
         assert!(log_file_bytes(&folder) <= 4 * MIB + 3 * MIB / 4, "{} bytes", log_file_bytes(&folder));
         let db = Db::open(&folder, &settings).unwrap();
         assert_eq!(db.stats().log.file_bytes, log_file_bytes(&folder));
-        check_rows(&db, ROWS);
+        check_rows(&db, rows);
     }
 }
 
@@ -80,10 +80,13 @@ fn a_log_that_is_larger_than_the_setting_of_a_later_opening_shrinks_at_its_next_
 fn a_database_that_is_idle_gives_back_its_log_without_being_closed() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("db");
-    let db = Db::create(&folder, &settings(64 * MIB, true)).unwrap();
+    // Longer than the rows take.
+    let idle_after = nofault_sim::depth::by_depth(3, 10);
+    let settings = settings(64 * MIB, true).with_idle_after(std::time::Duration::from_secs(idle_after));
+    let db = Db::create(&folder, &settings).unwrap();
     write_rows(&db, 24);
     assert!(log_file_bytes(&folder) > 24 * MIB);
-    // The database is idle when no commit has come for ten seconds. Where its log stays long, this waits for ever.
+    // The database is idle when no commit has come for that long. Where its log stays long, this waits for ever.
     while log_file_bytes(&folder) > MIB {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
@@ -91,5 +94,5 @@ fn a_database_that_is_idle_gives_back_its_log_without_being_closed() {
     // A later commit makes it grow again, and its row is there after the next opening.
     db.table("rows").unwrap().put(24_u32.to_be_bytes(), vec![24; VALUE_BYTES]).unwrap();
     db.close().unwrap();
-    check_rows(&Db::open(&folder, &settings(64 * MIB, true)).unwrap(), 25);
+    check_rows(&Db::open(&folder, &settings).unwrap(), 25);
 }

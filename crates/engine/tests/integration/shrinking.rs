@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability, blocking};
+use nofault_sim::depth::by_depth;
 
 const ROWS: u32 = 60_000;
 /// One of so many rows stays.
@@ -56,10 +57,12 @@ fn check(db: &blocking::Db) {
 fn a_file_of_which_most_is_free_becomes_short_by_itself_while_it_is_read_and_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
-    let db = mostly_deleted(&path, CompactionMode::Automatic);
+    drop(mostly_deleted(&path, CompactionMode::Manual));
+    assert!(data_bytes(&path) > 16 << 20, "the premise: {} bytes", data_bytes(&path));
+    let idle_after = by_depth(Duration::from_millis(500), Duration::from_secs(10));
+    let db = blocking::Db::open(&path, &settings(CompactionMode::Automatic).with_idle_after(idle_after)).unwrap();
     let table = db.table("t").unwrap();
     let mut random = fastrand::Rng::with_seed(1);
-    assert!(data_bytes(&path) > 16 << 20, "the premise: {} bytes", data_bytes(&path));
     while data_bytes(&path) > 8 << 20 {
         let key = random.u32(..ROWS / STAYING) * STAYING;
         table.put(key.to_be_bytes(), value_of(key)).unwrap();

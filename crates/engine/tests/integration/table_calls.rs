@@ -366,7 +366,7 @@ fn a_load_for_which_the_smallest_caches_have_too_few_pages_is_refused_and_larger
         ..Settings::with_small_pages()
     };
     let (mut refused, mut loaded) = (0, 0);
-    for cache_bytes in (630 << 10..800 << 10).step_by(1 << 10) {
+    for cache_bytes in (630 << 10..800 << 10).step_by(nofault_sim::depth::by_depth(4, 1) << 10) {
         let directory: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
         let db = Db::create_in(&directory, &settings(800 << 10)).unwrap();
         db.create_table("t").unwrap().put("k", "v").unwrap();

@@ -11,6 +11,7 @@ use nofault::db::Pace;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
 
 use crate::read_by_another::ReadByAnother;
@@ -120,7 +121,8 @@ fn after_a_crash(world: &SimWorld) -> SimWorld {
 
 #[test]
 fn the_checkpoint_of_every_moment_stays_whole_while_a_reader_in_another_process_may_read_it() {
-    for (seed, compression) in [(1, Compression::None), (2, Compression::Fast), (3, Compression::None)] {
+    let cases = [(1, Compression::None), (2, Compression::Fast), (3, Compression::None)];
+    for (seed, compression) in cases.into_iter().take(by_depth(2, 3)) {
         let (world, settings) = (SimWorld::new(seed, SimOptions::calm()), settings(seed, compression));
         let read = Arc::new(ReadByAnother::new(world.directory()));
         let directory: Arc<dyn Directory> = read.clone();
@@ -129,7 +131,7 @@ fn the_checkpoint_of_every_moment_stays_whole_while_a_reader_in_another_process_
         let (mut rng, mut moments) = (fastrand::Rng::with_seed(seed), Vec::new());
         for step in 0..120 {
             change(&db, &table, &mut model, &mut rng);
-            if step % 4 == 0 {
+            if step % by_depth(12, 4) == 0 {
                 moments.push(Moment::now(&world, &model));
             }
         }
@@ -144,12 +146,12 @@ fn the_checkpoint_of_every_moment_stays_whole_while_a_reader_in_another_process_
 /// The next writer knows nothing of the blocks that the first one kept, but uses none that the last checkpoint names.
 #[test]
 fn the_last_checkpoint_before_a_crash_stays_whole_under_the_next_writer() {
-    for (seed, compression) in (4..10).zip([Compression::None, Compression::Fast].into_iter().cycle()) {
+    for (seed, compression) in (4..by_depth(6, 10)).zip([Compression::None, Compression::Fast].into_iter().cycle()) {
         let (mut world, settings) = (SimWorld::new(seed, SimOptions::calm()), settings(seed, compression));
         drop(Db::create_in(&world.directory(), &settings).unwrap().create_table("t").unwrap());
         let (mut model, mut rng) = (Content::new(), fastrand::Rng::with_seed(seed));
         let mut last: Vec<Moment> = Vec::new();
-        for crash in 0..6 {
+        for crash in 0..by_depth(4, 6) {
             let directory: Arc<dyn Directory> = Arc::new(ReadByAnother::new(world.directory()));
             let db = Db::open_in(&directory, &settings).unwrap();
             let table = db.table("t").unwrap();

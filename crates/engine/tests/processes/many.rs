@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nofault::blocking::{Db, Table};
 use nofault::settings::Settings;
+use nofault_sim::depth::by_depth;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{FOLDER, child, folder, passes_in_a_child};
@@ -87,7 +88,8 @@ fn child_with_many_databases() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS_MAX), ..limit }).unwrap();
+    let (count, descriptors_max) = by_depth((60, DESCRIPTORS_MAX / 4), (DATABASES, DESCRIPTORS_MAX));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors_max), ..limit }).unwrap();
     let (descriptors_before, resident_before) = (descriptors(), resident_bytes());
     let create = |number: usize| {
         let db = Db::create(folder.join(number.to_string()), &settings()).unwrap();
@@ -95,7 +97,7 @@ fn child_with_many_databases() {
         table.put("number", number.to_string()).unwrap();
         (db, table)
     };
-    let databases: Vec<(Db, Table)> = (0..DATABASES).map(create).collect();
+    let databases: Vec<(Db, Table)> = (0..count).map(create).collect();
     let check = |databases: &[(Db, Table)]| {
         for (number, (_, table)) in databases.iter().enumerate() {
             assert_eq!(table.get("number").unwrap(), Some(number.to_string().into_bytes()));
@@ -105,10 +107,10 @@ fn child_with_many_databases() {
     // For tasks the database keeps a ring and its descriptors, but not for long after the last has waited for a read.
     databases[..RINGS_MAX].iter().for_each(|(db, _)| read_by_tasks(db));
     await_threads(THREADS_MAX);
-    await_descriptors(descriptors_before + DATABASES * DESCRIPTORS_EACH + RINGS_MAX);
-    let each = (descriptors() - descriptors_before) / DATABASES;
+    await_descriptors(descriptors_before + count * DESCRIPTORS_EACH + RINGS_MAX);
+    let each = (descriptors() - descriptors_before) / count;
     assert!(each <= DESCRIPTORS_EACH, "{each} descriptors for each database");
-    let resident = (resident_bytes() - resident_before) / DATABASES as u64;
+    let resident = (resident_bytes() - resident_before) / count as u64;
     assert!(resident <= RESIDENT_BYTES_EACH, "{resident} bytes of memory for each database");
     // Half of them in each way of ending.
     for (number, (db, table)) in databases.into_iter().enumerate() {

@@ -16,6 +16,7 @@ use nofault::db::Pace;
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
+use nofault_sim::depth::by_depth;
 
 use crate::{FOLDER, child, folder};
 
@@ -185,17 +186,18 @@ fn readers_see_whole_states_beside_a_writer_and_either_side_may_be_killed_at_any
     let folder = folder();
     let path = folder.path().join("db");
     create(&path);
+    let readers = by_depth(3, READERS);
     let mut writing = writer(&path, "300000");
     writing.goes_on();
-    let mut reading: Vec<WatchedChild> = (0..READERS).map(|_| reader(&path)).collect();
+    let mut reading: Vec<WatchedChild> = (0..readers).map(|_| reader(&path)).collect();
     let mut rng = fastrand::Rng::with_seed(1);
-    for round in 0..10 {
+    for round in 0..by_depth(3, 10) {
         reading.iter_mut().for_each(WatchedChild::goes_on);
         let reported = writing.last();
         let db = Db::open_read_only(&path, &settings()).unwrap();
         let (_, count) = look(&db).unwrap();
         assert!(count >= reported, "round {round}: {reported} were reported, {count} are seen");
-        let at = rng.usize(..READERS);
+        let at = rng.usize(..readers);
         reading[at] = reader(&path);
         if round % 3 == 2 {
             writing.child.kill().unwrap();
@@ -222,7 +224,7 @@ fn a_reader_that_is_waited_for_too_long_gets_an_error_and_never_wrong_data() {
     let mut writing = writer(&path, "20");
     writing.goes_on();
     let mut reading: Vec<WatchedChild> = (0..3).map(|_| reader(&path)).collect();
-    for _ in 0..15 {
+    for _ in 0..by_depth(3, 15) {
         reading.iter_mut().for_each(WatchedChild::goes_on);
     }
     // One that stays where it is.
@@ -249,7 +251,7 @@ fn a_reader_that_stays_sees_its_state_while_its_blocks_are_kept_and_the_file_is_
     let reading = Settings { cache_bytes: 1 << 20, ..settings.clone() };
     let reader = Db::open_read_only(&path, &reading).unwrap();
     let (commit, _) = look(&reader).unwrap();
-    for round in 1..6 {
+    for round in 1..by_depth(3, 6) {
         for account in 0..ACCOUNTS {
             table.put(account.to_be_bytes(), row(2000, round)).unwrap();
         }
@@ -409,7 +411,7 @@ fn a_read_only_mount_is_read_beside_a_writer() {
     let mut writing = writer(&path, "300000");
     writing.goes_on();
     let mut reading: Vec<WatchedChild> = (0..2).map(|_| reader(&mount)).collect();
-    for _ in 0..5 {
+    for _ in 0..by_depth(2, 5) {
         reading.iter_mut().for_each(WatchedChild::goes_on);
         let reported = writing.last();
         let (_, count) = look(&Db::open_read_only(&mount, &settings()).unwrap()).unwrap();

@@ -8,6 +8,7 @@ use nofault::Durability;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
 use nofault_io::disk::Directory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
 use crate::story::{Book, Story, Style, blames_the_data, content, difference, for_each_seed, tiny, verify};
@@ -163,7 +164,7 @@ fn a_file_that_cannot_be_opened_created_or_renamed_is_an_error_without_further_h
 
 #[test]
 fn a_failed_read_is_an_error_for_its_waiters_and_is_then_forgotten() {
-    for_each_seed("a_failed_read", 1..=2, |seed| {
+    for_each_seed("a_failed_read", 1..=by_depth(1, 2), |seed| {
         every(seed, Call::Read, EIO, 150);
         every(seed, Call::Read, EINTR, 20);
     });
@@ -171,7 +172,7 @@ fn a_failed_read_is_an_error_for_its_waiters_and_is_then_forgotten() {
 
 #[test]
 fn a_failed_write_or_allocation_is_refused_or_poisons() {
-    for_each_seed("a_failed_write", 1..=4, |seed| {
+    for_each_seed("a_failed_write", 1..=by_depth(1, 4), |seed| {
         every(seed, Call::Write, EIO, 150);
         every(seed, Call::Write, ENOSPC, 50);
         every(seed, Call::Write, EINTR, 20);
@@ -181,7 +182,7 @@ fn a_failed_write_or_allocation_is_refused_or_poisons() {
 
 #[test]
 fn a_failed_sync_poisons_commits_and_reads_go_on() {
-    for_each_seed("a_failed_sync", 1..=6, |seed| {
+    for_each_seed("a_failed_sync", 1..=by_depth(2, 6), |seed| {
         every(seed, Call::Sync, EIO, 100);
         every(seed, Call::Sync, EINTR, 10);
     });
@@ -189,7 +190,7 @@ fn a_failed_sync_poisons_commits_and_reads_go_on() {
 
 #[test]
 fn a_full_disk_refuses_writes_until_space_is_free_again() {
-    for_each_seed("a_full_disk", 1..=4, |seed| {
+    for_each_seed("a_full_disk", 1..=by_depth(2, 4), |seed| {
         let world = SimWorld::new(seed, SimOptions::default());
         let directory: Arc<dyn Directory> = world.directory();
         let db = Db::create_in(&directory, &tiny()).unwrap();

@@ -3,6 +3,7 @@
 use crc_fast::{CrcAlgorithm, Digest};
 use fastrand::Rng;
 use nofault::blocking::Db;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, Story, Style, content, for_each_seed, tiny};
@@ -25,7 +26,7 @@ fn use_it(world: &SimWorld) {
 
 #[test]
 fn opening_arbitrary_bytes_never_panics() {
-    for_each_seed("opening_arbitrary_bytes", 1..=150, |seed| {
+    for_each_seed("opening_arbitrary_bytes", 1..=by_depth(50, 150), |seed| {
         let mut rng = Rng::with_seed(seed);
         let world = SimWorld::new(seed, SimOptions::calm());
         let directory = world.directory();
@@ -53,7 +54,7 @@ fn a_database_with_many_wounds_never_panics() {
     let style = Style { keys: 100, reopen: false };
     let story = Story::new(db, directory, &tiny(), Book::new(), Rng::with_seed(1), style);
     drop(story.live(60).map_err(|broken| broken.error).unwrap());
-    for_each_seed("a_database_with_many_wounds", 1..=500, |seed| {
+    for_each_seed("a_database_with_many_wounds", 1..=by_depth(100, 500), |seed| {
         let mut rng = Rng::with_seed(seed);
         let world = world.restart(seed);
         for _ in 0..rng.usize(1..6) {

@@ -12,6 +12,7 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
 use nofault_io::striped::StripedDirectory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story::{Book, FailedStory, Story, Style, blames_the_data, content, for_each_seed, tiny_with, verify};
@@ -111,8 +112,8 @@ fn one_life(
 fn a_power_cut_at_any_moment_of_many_lives_keeps_exactly_what_was_acknowledged() {
     let started = Instant::now();
     let mut cuts = BTreeMap::<usize, u64>::new();
-    for_each_seed("many_lives", 1..=40, |seed| {
-        let history = lives(seed, 250);
+    for_each_seed("many_lives", 1..=by_depth(12, 40), |seed| {
+        let history = lives(seed, by_depth(100, 250));
         *cuts.entry(history.page_bytes).or_default() += history.cuts;
     });
     let all: u64 = cuts.values().sum();
@@ -123,8 +124,9 @@ fn a_power_cut_at_any_moment_of_many_lives_keeps_exactly_what_was_acknowledged()
 #[test]
 fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_database() {
     for_each_seed("creation_and_a_first_checkpoint", 1..=3, |seed| {
+        let step = by_depth(5, 1);
         let mut cuts = 0;
-        for event in 1.. {
+        for event in (1..).step_by(step) {
             let world = SimWorld::new(seed, options(&mut Rng::with_seed(seed)));
             world.cut_after(event);
             let settings = tiny_with([512, 4096, 65_536][seed as usize % 3]);

@@ -25,6 +25,7 @@ use nofault::blocking::Db;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
 
 use self::check::{Checker, LISTS, MARKS, SHARED, View, own};
@@ -327,7 +328,7 @@ impl Life<'_> {
 fn power_cuts_kills_and_faults_among_threads_keep_what_was_acknowledged() {
     let started = Instant::now();
     let mut all = BTreeMap::<&str, u64>::new();
-    for_each_seed("threads::power_cuts_kills", 1..=24, |seed| {
+    for_each_seed("threads::power_cuts_kills", 1..=by_depth(8, 24), |seed| {
         let tally = lives(seed, 8);
         for (name, count) in [("cuts", tally.cuts), ("commits", tally.commits), ("snapshots", tally.views)] {
             *all.entry(name).or_default() += count;

@@ -25,6 +25,7 @@ use nofault::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault_raft::{LogStore, StateMachine, StateReader, elect_later};
+use nofault_sim::depth::by_depth;
 use openraft::storage::RaftStateMachine;
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 
@@ -371,7 +372,7 @@ async fn histories_over_splits_and_lost_messages_are_linearizable() {
         .map(|at| tokio::spawn(client(nodes.clone(), history.clone(), done.clone(), seed * 100 + at, at > 3)))
         .collect();
     let mut rng = Rng::with_seed(seed);
-    for round in 0..4 {
+    for round in 0..by_depth(2, 4) {
         cluster.network.set_weather(Weather { lost: rng.u32(..60), delay_ms_max: rng.u64(..15) });
         // The leader every other time: it is to lead no more, and hear nothing of it.
         let victim = if round % 2 == 0 { cluster.leader(&[1, 2, 3]).await } else { rng.u64(1..=3) };

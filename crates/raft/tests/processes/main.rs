@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use nofault_sim::depth::by_depth;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -348,7 +349,7 @@ async fn clients_see_linearizable_lists_over_kills_and_partitions() {
     let clients = Clients::start(&cluster, &NODES, seed);
     let mut rng = Rng::with_seed(seed);
     let (mut kills, mut splits) = (0, 0);
-    for round in 0..8 {
+    for round in 0..by_depth(4, 8) {
         // The leader every other time: only it has something to lose.
         let victim = if round % 2 == 0 { cluster.leader(&NODES).await } else { NODES[rng.usize(..3)] };
         if round % 4 < 2 {
@@ -383,7 +384,7 @@ async fn members_change_over_kills_and_clients_see_linearizable_lists() {
     let mut rng = Rng::with_seed(seed);
     let (address, mut voters) = (cluster.places.nodes[&SPARE].to_string(), BTreeSet::from(NODES));
     let mut kills = 0;
-    for round in 0..4 {
+    for round in 0..by_depth(2, 4) {
         // The spare node takes the place of the leader, or of another one, and gives it back.
         let leader = cluster.leader(&ALL).await;
         let changes = if voters.contains(&SPARE) {

@@ -36,7 +36,7 @@ pub(super) fn bytes_of(store: &MemoryStore, found: FoundValue) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(15, 60), ..ProptestConfig::default() })]
 
     /// With values that the build spreads over pages which they share, or packs between such values.
     #[test]

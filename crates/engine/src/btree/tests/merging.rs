@@ -47,7 +47,7 @@ fn check_rows(store: &MemoryStore, tree: Tree) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(7, 20), ..ProptestConfig::default() })]
 
     /// However sparse deletes have left the leaves, merging leaves hardly more of them than their entries need.
     #[test]

@@ -149,7 +149,7 @@ fn a_block_that_is_used_again_before_it_is_read_is_not_taken_for_the_page_of_the
 #[test]
 fn random_scans_beside_writers_find_what_their_snapshots_show_or_nothing() {
     let (mut found, mut missed) = (0, 0);
-    for seed in 0..30 {
+    for seed in sample(0..30, 5) {
         let mut options = if seed % 2 == 0 { SimOptions::calm() } else { SimOptions::adversarial() };
         if seed % 3 == 0 {
             options.rates.read_error = 0.02;
@@ -162,7 +162,7 @@ fn random_scans_beside_writers_find_what_their_snapshots_show_or_nothing() {
         assert_eq!(pool.stats().pages_compressed > 0, seed % 4 >= 2);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut model: BTreeMap<PageId, u64> = ids.iter().copied().zip((0..).map(value_of)).collect();
-        for seq in 2..60 {
+        for seq in 2..by_depth(20, 60) {
             let (snapshot, shown) = (pool.snapshot(), model.clone());
             let mut scan = scan_alone(&pool);
             let from = random.usize(..ids.len() - 40);
@@ -215,7 +215,8 @@ fn random_scans_beside_writers_find_what_their_snapshots_show_or_nothing() {
         }
         assert!(!pool.reads.has_runs_of_scans(), "seed {seed}: memory is lost");
     }
-    assert!(found > 5000 && missed > 5000, "{found} found, {missed} missed");
+    let least = by_depth(300, 5000);
+    assert!(found > least && missed > least, "{found} found, {missed} missed");
 }
 
 #[test]

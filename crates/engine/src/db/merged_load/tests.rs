@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use nofault_io::disk::Directory;
+use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
@@ -94,7 +95,7 @@ fn before() -> Rows {
 
 #[test]
 fn random_runs_and_tables_agree_with_a_model() {
-    for seed in 0..12 {
+    for seed in sample(0..12, 4) {
         let mut rng = Rng::with_seed(seed);
         let (size, keys) = (rng.u32(1..1500), rng.u32(10..3000));
         let mut filled = FilledTable::new(rows(&mut rng, size, keys));
@@ -201,7 +202,7 @@ fn a_load_whose_checkpoint_fails_is_taken_back() {
 fn a_power_cut_leaves_the_old_content_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
     for (call, errno) in [(Call::Write, EIO), (Call::Read, EIO), (Call::Sync, EIO)] {
-        for after in 0..60 {
+        for after in sample(0..60, 4) {
             let filled = FilledTable::new(before());
             let merged = filled.merged_with(&long_run());
             filled.world.inject(Fault::new(call, Effect::Errno(errno)).on("data").after(after));
@@ -215,7 +216,8 @@ fn a_power_cut_leaves_the_old_content_or_the_new_one() {
             *if found == merged { &mut new } else { &mut old } += 1;
         }
     }
-    assert!(old > 10 && new > 60, "{old} with the old content, {new} with the new one");
+    let [old_min, new_min] = by_depth([2, 15], [10, 60]);
+    assert!(old > old_min && new > new_min, "{old} with the old content, {new} with the new one");
 }
 
 #[test]

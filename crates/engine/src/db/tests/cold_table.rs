@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nofault_io::disk::Directory;
+use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
@@ -46,7 +47,7 @@ fn fill(table: &Table, rows: u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(2, 6), ..ProptestConfig::default() })]
     #[test]
     fn a_database_whose_table_is_never_kept_in_memory_is_a_map(
         steps in prop::collection::vec((0..12_u8, 0..3000_u32, 1..40_u32), 20..60),

@@ -56,7 +56,7 @@ impl ScanModel {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(by_depth(50, 200)))]
 
     #[test]
     fn scans_of_a_transaction_show_its_writes_as_they_are_when_they_reach_them(
