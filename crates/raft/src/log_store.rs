@@ -4,10 +4,10 @@
 //!
 //! 1. The database makes commits durable in their order. After a power cut it shows all commits up to one of them, and none
 //!    behind it: log, vote and state machine of one moment.
-//! openraft calls one store one call at a time, and each call has committed when it returns. So commits are in the order of the
-//! calls, and a durable vote proves that everything before it is durable.
-//! Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
-//! later, reported writes, which are behind it in the order.
+//! 2. openraft calls one store one call at a time, and each call has committed when it returns. So commits are in the order of the
+//!    calls, and a durable vote proves that everything before it is durable.
+//! 3. Truncating and purging need not be durable by themselves: that an entry was removed matters to others only through
+//!    later, reported writes, which are behind it in the order.
 //! 4. An entry is removed in a commit behind the one that brought it into the state. openraft has the log purged while another
 //!    task still installs the snapshot that makes this right: the removal, and entries that would follow a hole without it, wait
 //!    for the installation. A vote does not.

@@ -8,9 +8,9 @@
 //! Kept true by:
 //! 1. Each value that moves gives up its share of its old pages, as a delete does: a page that another leaf references as
 //!    well stays.
-//! Only consecutive values come to the same page. So every value page holds an unbroken row of keys, as a bulk load
-//! leaves it, and no two value pages are shared by the leaves on both sides of a fence: freeing a dropped table, and
-//! verification, rely on it.
+//! 2. Only consecutive values come to the same page. So every value page holds an unbroken row of keys, as a bulk load
+//!    leaves it, and no two value pages are shared by the leaves on both sides of a fence: freeing a dropped table, and
+//!    verification, rely on it.
 //!
 //! Values with exclusive pages stay where they are, so that replacing them reads no page.
 

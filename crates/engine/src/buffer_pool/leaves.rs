@@ -4,8 +4,8 @@
 //! written yet, are in the array first. A leaf may leave memory when its node on disk says all that is known of its
 //! pages, and nothing needs it ([`LockedLeaf::try_evict`]):
 //! 1. none of its pages is in a frame or being read, and none has an older version that a snapshot may need;
-//! its entries equal the block map's, none is noted as changed since the last checkpoint, and the block map's equal the
-//! entries of the node written last;
+//! 2. its entries equal the block map's, none is noted as changed since the last checkpoint, and the block map's equal the
+//!    entries of the node written last;
 //! 3. no operation has pinned it.
 //!
 //! So whatever changes the place of a page finds its leaf in memory, and a leaf that is not in memory says the same for

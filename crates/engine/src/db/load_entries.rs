@@ -81,7 +81,7 @@ impl<'e> WithFront<'e> {
 
     /// The entries that were taken, if they are all.
     pub(super) fn all(&self) -> Option<&[LoadEntry<Vec<u8>, Vec<u8>>]> {
-        self.rest_is_empty.then(|| self.front.as_slice())
+        self.rest_is_empty.then_some(self.front.as_slice())
     }
 }
 
