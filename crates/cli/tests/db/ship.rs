@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nofault_sim::depth::by_depth;
+
 fn nofault(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nofault"))
         .args(arguments)
@@ -251,7 +253,7 @@ fn with_too_few_descriptors_shipping_and_restoring_name_the_limit() {
         let arguments = ["-c", script, env!("CARGO_BIN_EXE_nofault")];
         Command::new("sh").args(arguments).current_dir(folder.path()).output().expect("the shell starts")
     };
-    let (made, refused) = under_limits(folder.path(), (8..48).step_by(2), "n", run);
+    let (made, refused) = under_limits(folder.path(), (8..48).step_by(by_depth(6, 2)), "n", run);
     assert!(made > 0 && refused > 0, "{made} and {refused}");
 }
 

@@ -178,7 +178,7 @@ fn one_signal_ends_a_command_whose_messages_are_not_read() {
     let lab: Vec<&str> =
         "lab async --dir lab --ram-device off --fio off --verbose --size 64MiB --memory 32MiB".split(' ').collect();
     let lab = [&lab[..], by_depth(&["--set", "async.file_bytes=1048576"], &[])].concat();
-    for what in [
+    let commands = [
         &["db", "load", "d", "dump"][..],
         &["db", "load", "new", "dump", "--create"],
         &["db", "backup", "d", "copy"],
@@ -186,7 +186,9 @@ fn one_signal_ends_a_command_whose_messages_are_not_read() {
         &["db", "get", "d", "no such key"],
         &["lab", "report", "nowhere"],
         &lab,
-    ] {
+    ];
+    // Each waits two seconds for its reader, and the salvage for each of its messages.
+    for what in sample(commands, 6) {
         let (reader, writer) = full_pipe();
         let mut command = nofault(folder.path(), what);
         command.stderr(writer);
