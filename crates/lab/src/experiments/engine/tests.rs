@@ -25,7 +25,7 @@ fn config(works: &[&str]) -> Config {
         *engine = params::Params {
             works: works.iter().map(|work| (*work).to_owned()).collect(),
             cell_s: by_depth(0.02, 0.1),
-            data_bytes: by_depth(1 << 18, 2 << 20),
+            data_bytes: by_depth(5 << 18, 2 << 20),
             memory_keys: by_depth(500, 2000),
             cache_bytes: 1 << 20,
             log_bytes: by_depth(1 << 18, 1 << 20),
