@@ -571,7 +571,7 @@ fn a_mounted_device_and_an_unmarked_one_are_refused() {
 fn the_doctor_answers_for_people_and_programs() {
     let lab = Lab::new();
     let dir = lab.outer.path().to_str().unwrap();
-    // Both at the same time, in folders of their own: most of it is waiting.
+    // Both at the same time, in separate folders: most of it is waiting.
     let apart = tempfile::tempdir().unwrap();
     let mut asked = lab.command(&["doctor", "--json", "--dir", apart.path().to_str().unwrap()]);
     let (text, json) = std::thread::scope(|scope| {

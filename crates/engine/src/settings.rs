@@ -115,7 +115,7 @@ pub struct OfTests {
     idle_after: Option<Duration>,
 }
 
-/// What tests and benchmarks of nofault say about the compressed tier instead of its own judgement.
+/// What tests and benchmarks of nofault say about the compressed tier, in place of its judgement.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TierUse {

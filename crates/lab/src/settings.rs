@@ -219,7 +219,7 @@ impl Config {
         self.with(given).map_err(usage)
     }
 
-    /// Returns the configuration with the values of a TOML table instead of its own.
+    /// Returns the configuration with the values of a TOML table in place of the present ones.
     fn with(&self, given: toml::Table) -> std::result::Result<Self, String> {
         let whole = self.clone().normalised()?;
         let mut all = toml::Table::try_from(&whole).map_err(|error| error.to_string())?;

@@ -95,7 +95,7 @@ fn scatter(random: &mut fastrand::Rng) -> f64 {
     normal * if random.u8(..20) == 0 { 3.0 } else { 1.0 } / 1.18
 }
 
-/// Makes a run with these deviations of its trials. `between` scatters each whole trial of the run, in units of its own
+/// Makes a run with these deviations of its trials. `between` scatters each whole trial of the run, in units of the trial's
 /// noise, and `factor` changes the first three trials.
 pub(crate) fn run(
     noise: &[f64],

@@ -314,7 +314,7 @@ impl<'a> Checker<'a> {
         &self.history.threads[thread][at]
     }
 
-    /// Checks that of any two views one shows everything in the other (rule 6). Loaders are left out: their position is
+    /// Checks, for any two views, that one shows everything in the other (rule 6). Loaders are left out: their position is
     /// the least possible one.
     fn check_others(&mut self, mut positions: Vec<usize>) -> Result<(), String> {
         positions.truncate(self.history.writers);
