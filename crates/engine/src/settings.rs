@@ -105,6 +105,10 @@ pub struct Settings {
     pub of_tests: OfTests,
 }
 
+/// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
+/// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
+
 /// What only the tests of nofault set.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -197,7 +201,8 @@ impl Settings {
         self.of_tests.tier
     }
 
-    /// Sets how long no commit comes until the database counts as idle, and much of its file is free until the file becomes shorter.
+    /// The same settings, but the database counts as idle after this time without commits, and its file is cut when much of it was free
+    /// for as long.
     #[doc(hidden)]
     #[must_use]
     pub fn with_idle_after(mut self, time: Duration) -> Self {
@@ -205,8 +210,9 @@ impl Settings {
         self
     }
 
-    pub(crate) fn idle_after(&self) -> Option<Duration> {
-        self.of_tests.idle_after
+    /// Returns how long no commit comes until the database counts as idle.
+    pub(crate) fn idle_after(&self) -> Duration {
+        self.of_tests.idle_after.unwrap_or(IDLE_AFTER)
     }
 
     /// Refuses values without meaning.

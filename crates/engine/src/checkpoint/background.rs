@@ -15,9 +15,6 @@ const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// Part of the blocks waiting for the next checkpoint from which on it is looked for more often.
 const NEAR_SHARE: f64 = 0.25;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Time without commits after which the database counts as idle: a checkpoint is made, the log's file becomes as short as
-/// it can be, and compaction merges and moves the pages that it leaves alone while the database is in use.
-const IDLE: Duration = Duration::from_secs(10);
 
 /// Makes checkpoints when they are due; this ends when it is dropped.
 pub(crate) struct Background {
@@ -25,11 +22,11 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts the work. Without another time the database counts as idle after [`IDLE`].
+    /// Starts the work. The database counts as idle when `idle_after` has passed without a commit.
     ///
     /// # Errors
     /// `NoResources` when the system has no threads left.
-    pub(crate) fn start(checkpointer: Arc<Checkpointer>, idle_after: Option<Duration>) -> Result<Self> {
+    pub(crate) fn start(checkpointer: Arc<Checkpointer>, idle_after: Duration) -> Result<Self> {
         let notifier = checkpointer.log.pressure();
         // Commits waiting for a checkpoint to free log space would wait for ever.
         let in_panic = checkpointer.log.poison_in_panic();
@@ -96,9 +93,9 @@ pub(crate) struct IdleTime {
 }
 
 impl IdleTime {
-    /// Begins to measure; `visible` is the newest commit. Without another time the database is idle after [`IDLE`].
-    pub(crate) fn new(visible: CommitSeq, after: Option<Duration>) -> Self {
-        Self { visible, since: Instant::now(), after: after.unwrap_or(IDLE) }
+    /// Begins to measure; `visible` is the newest commit. The database is idle when `after` has passed without another.
+    pub(crate) fn new(visible: CommitSeq, after: Duration) -> Self {
+        Self { visible, since: Instant::now(), after }
     }
 
     /// Returns whether no commit has become visible for that long; `visible` is the newest one.

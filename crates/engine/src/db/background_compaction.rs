@@ -84,8 +84,8 @@ pub(super) struct CompactionParts {
     pub(super) order: Arc<TableOrder>,
     pub(super) scanned: Arc<TableCounts>,
     pub(super) expiry: Arc<ExpiryRemover>,
-    /// After how long without commits the database is idle, where a test sets it.
-    pub(super) idle_after: Option<Duration>,
+    /// Time without commits after which the database counts as idle.
+    pub(super) idle_after: Duration,
 }
 
 impl BackgroundCompaction {
