@@ -491,7 +491,7 @@ async fn after_increments_as_large_as_the_whole_the_whole_follows_and_the_older_
     let store = Arc::new(InMemory::new());
     let short = ShipOptions { keep: Duration::ZERO, base_share: 1, ..often() };
     let ship = Ship::start(&source.db, store.clone(), short).await.unwrap();
-    ship.durable().await.unwrap();
+    let first = ship.durable().await.unwrap();
     let large = source.db.table("large").await.unwrap();
     // All leaves, again and again.
     for round in 0..60_u32 {
@@ -510,7 +510,10 @@ async fn after_increments_as_large_as_the_whole_the_whole_follows_and_the_older_
     assert!(stats.bases == 2 && stats.increments > 0, "{stats:?}");
     ship.close().await.unwrap();
     let found = verified(&store, "the whole").await;
-    assert!(found.bases == 1 && found.increments <= 1, "{found:?}");
+    // An increment on a whole that is gone would be a problem, and of the first whole nothing is left. How many stand on the new one is a
+    // matter of time.
+    let spans = history(store.clone(), "shop").await.unwrap();
+    assert!(found.bases == 1 && spans.len() == 1 && spans[0].first > first, "{found:?}, {spans:?}, {first}");
     assert!(check_restore(&source, &store, Point::Latest, "the whole").await >= source.newest());
 }
 
