@@ -43,6 +43,11 @@ fn often() -> ShipOptions {
     ShipOptions { object_bytes: 300, increment_percent: 1, grace: Duration::ZERO, ..options() }
 }
 
+/// The same for a test that restores while it ships: nothing is removed with which a restore has begun.
+fn often_beside_restores() -> ShipOptions {
+    ShipOptions { grace: Duration::from_secs(3600), ..often() }
+}
+
 /// A database with a table next to the table of [`Source::commit`], large in comparison with the commits.
 async fn in_world(world: SimWorld, seed: u64) -> Source {
     let mut source = Source::in_world(world, seed);
@@ -157,7 +162,7 @@ async fn tables_are_dropped_created_renamed_and_swapped_between_increments() {
         let table = db.create_table(name).await.unwrap();
         table.put("key", name).await.unwrap();
     }
-    let ship = Ship::start(&db, store.clone(), often()).await.unwrap();
+    let ship = Ship::start(&db, store.clone(), often_beside_restores()).await.unwrap();
     ship.durable().await.unwrap();
     for round in 0..3 {
         // A ring of names.
@@ -345,9 +350,7 @@ async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_fo
     let (mut source, mut rng) = (source(66).await, fastrand::Rng::with_seed(66));
     let store = Arc::new(InMemory::new());
     let faulty = FaultyStore::new(store.clone(), Faults::None);
-    // It keeps shipping while this restores, and removes nothing that a restore has begun with.
-    let patient = ShipOptions { grace: Duration::from_secs(3600), ..often() };
-    let ship = Ship::start(&source.db, faulty.clone(), patient).await.unwrap();
+    let ship = Ship::start(&source.db, faulty.clone(), often_beside_restores()).await.unwrap();
     ship.durable().await.unwrap();
     for round in 0..6 {
         let what = format!("round {round}");
@@ -372,7 +375,7 @@ async fn while_the_store_cannot_be_reached_for_an_increment_commits_go_on_and_fo
 async fn a_restore_that_has_begun_finds_its_increments_while_they_are_forgotten() {
     let (mut source, mut rng) = (source(67).await, fastrand::Rng::with_seed(67));
     let store = Arc::new(InMemory::new());
-    let short = ShipOptions { keep: Duration::ZERO, grace: Duration::from_secs(3600), base_share: 1, ..often() };
+    let short = ShipOptions { keep: Duration::ZERO, base_share: 1, ..often_beside_restores() };
     let ship = Ship::start(&source.db, store.clone(), short.clone()).await.unwrap();
     ship.durable().await.unwrap();
     ship_increments(&mut source, &ship, &mut rng, 3).await;
