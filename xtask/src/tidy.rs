@@ -31,7 +31,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-const LINES_MAX: usize = 600;
+/// Most lines of a file: one idea may be long, and cutting it in two makes it longer to read.
+const LINES_MAX: usize = 900;
 const LONG_FILES: &str = "xtask/long-files.txt";
 
 /// The places outside their folders where experiments may be named: file and name.
