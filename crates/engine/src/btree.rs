@@ -87,7 +87,7 @@ pub(crate) enum ValueRef<'a> {
 
 /// Keys from `start` on and below `end`; without `end`, to the end of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyRange {
+pub struct KeyRange {
     /// First key of the range.
     pub(crate) start: Vec<u8>,
     /// First key after the range.

@@ -14,7 +14,6 @@
 
 mod background_compaction;
 mod backup;
-mod batch;
 mod bounds;
 mod bulk;
 mod catalog;
@@ -51,9 +50,9 @@ mod overflow;
 mod owner;
 mod pins;
 mod prometheus;
-mod read_modify_write;
 mod read_only;
 mod reader;
+mod reads;
 mod rename;
 mod replay;
 mod reservations;
@@ -73,6 +72,7 @@ mod tail;
 mod thread;
 mod transaction;
 mod transaction_handle;
+mod typed_entries;
 mod typed_table;
 mod unfinished;
 pub(crate) mod verify;
@@ -81,6 +81,7 @@ mod wait;
 mod watch;
 mod write_key;
 mod write_set;
+mod writes;
 
 #[cfg(test)]
 mod tests;
@@ -91,7 +92,7 @@ use std::sync::Arc;
 use nofault_io::disk::Directory;
 
 pub use self::backup::database_around;
-pub use self::batch::Batch;
+
 pub use self::bulk::BulkEntry;
 pub use self::catalog::TableList;
 pub use self::change_applier::ChangeApplier;
@@ -117,14 +118,15 @@ pub use self::table_types::TableTypes;
 use self::tables::in_catalog;
 pub use self::tail::{Position, Tail, TailEvent};
 pub use self::transaction_handle::{Savepoint, Transaction, TransactionRange};
-pub(crate) use self::typed_table::{EntryReader, byte_bounds, entry_bytes, read_values, try_entry_bytes};
-pub use self::typed_table::{
-    TypedBatch, TypedRange, TypedSnapshot, TypedTable, TypedTransaction, TypedTransactionRange,
-};
+pub(crate) use self::typed_entries::{Entries, entries};
+pub use self::typed_entries::{TypedEntries, TypedRange, TypedTransactionRange};
+pub(crate) use self::typed_table::{In, View};
+pub use self::typed_table::{TypedBatch, TypedSnapshot, TypedTable, TypedTransaction, TypedView};
 pub use self::unfinished::UnfinishedDb;
 pub use self::verify::{Problem, Verification};
 pub use self::views::{Range, Snapshot};
 pub use self::watch::{Change, Watch, WatchEvent};
+pub use self::writes::Batch;
 use crate::btree::Tree;
 use crate::buffer_pool::BufferPool;
 pub use crate::buffer_pool::{PoolStats, ReaderInfo};

@@ -130,11 +130,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`IndexedTable::put_in`] and [`Db::transact`](super::Db::transact).
-    pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
+    pub async fn put(&self, key: &(impl AsKey<K> + ?Sized), value: &(impl AsValue<V> + ?Sized)) -> Result<()> {
         self.put_until(key, value, Moment::NEVER).await
     }
 
@@ -143,19 +139,21 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`IndexedTable::put`].
-    pub async fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
+    pub async fn put_with_expiry(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+        expiry: SystemTime,
+    ) -> Result<()> {
         self.put_until(key, value, Moment::at_or_after(expiry)).await
     }
 
-    async fn put_until<Q, W>(&self, key: &Q, value: &W, expiry: Moment) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
+    async fn put_until(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+        expiry: Moment,
+    ) -> Result<()> {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
         let change = async |change: Transaction| self.set(&change, &key, Some(&value), expiry).await;
         self.rows.raw().db().transact(Durability::Sync, change).await
@@ -165,7 +163,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`IndexedTable::delete_in`] and [`Db::transact`](super::Db::transact).
-    pub async fn delete<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<()> {
+    pub async fn delete(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<()> {
         let key = key_bytes(key);
         let change = async |change: Transaction| self.set(&change, &key, None, Moment::NEVER).await;
         self.rows.raw().db().transact(Durability::Sync, change).await
@@ -175,11 +173,12 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`Transaction::get`]; `WrongType` when the row or its key is not of the types of the table.
-    pub async fn put_in<Q, W>(&self, change: &Transaction, key: &Q, value: &W) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
+    pub async fn put_in(
+        &self,
+        change: &Transaction,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+    ) -> Result<()> {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
         self.set(change, &key, Some(&value), Moment::NEVER).await
     }
@@ -188,17 +187,13 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`IndexedTable::put_in`].
-    pub async fn put_with_expiry_in<Q, W>(
+    pub async fn put_with_expiry_in(
         &self,
         change: &Transaction,
-        key: &Q,
-        value: &W,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
         expiry: SystemTime,
-    ) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
+    ) -> Result<()> {
         let (key, value) = (key_bytes(key), value_bytes(value)?);
         self.set(change, &key, Some(&value), Moment::at_or_after(expiry)).await
     }
@@ -207,7 +202,7 @@ impl<K: Key, V: Value> IndexedTable<K, V> {
     ///
     /// # Errors
     /// As [`IndexedTable::put_in`].
-    pub async fn delete_in<Q: AsKey<K> + ?Sized>(&self, change: &Transaction, key: &Q) -> Result<()> {
+    pub async fn delete_in(&self, change: &Transaction, key: &(impl AsKey<K> + ?Sized)) -> Result<()> {
         let key = key_bytes(key);
         self.set(change, &key, None, Moment::NEVER).await
     }

@@ -1,16 +1,13 @@
 //! [`Transaction`]s and their range scans: the public face of `transaction`.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::bounds::{range_of, range_of_prefix};
+use super::Db;
 use super::transaction::{SavepointId, TransactionScan, TransactionState};
-use super::{Db, Table};
-use crate::btree::{Direction, KeyRange};
+use crate::btree::Direction;
 use crate::buffer_pool::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::Moment;
 use crate::pages::Durability;
 use crate::wal::Log;
 
@@ -52,7 +49,7 @@ use crate::wal::Log;
 /// ```
 #[derive(Debug)]
 pub struct Transaction {
-    db: Db,
+    pub(super) db: Db,
     pub(super) inner: Arc<TransactionState<BufferPool, Log>>,
     /// Whether `transact` commits the transaction, and not the owner of this handle.
     is_lent: bool,
@@ -71,125 +68,6 @@ impl Transaction {
     /// The database of the transaction.
     pub fn db(&self) -> &Db {
         &self.db
-    }
-
-    /// Returns the value of a key, which then counts as read. A key is remembered once, however often it is read.
-    ///
-    /// # Errors
-    /// `TransactionTooLarge` when the keys and ranges that the transaction has read, with some 64 bytes each, would
-    /// take more memory than an eighth of `cache_bytes`: the transaction continues without this read. `InvalidCall` when
-    /// the transaction was committed, which can happen to a handle that is kept beyond the end of `transact`. Otherwise
-    /// as [`Snapshot::get`](super::Snapshot::get).
-    pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.inner.get(self.db.tree_of(table)?, key.as_ref()).await
-    }
-
-    /// Whether a key has a value. The key then counts as read.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.inner.contains(self.db.tree_of(table)?, key.as_ref()).await
-    }
-
-    /// Calls `look` with the value of a key, or with `None` when it is absent, and returns the result of `look`. A value
-    /// that the transaction has not set itself is not copied, unless it is long. The key then counts as read. See
-    /// [`Table::get_with`].
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub async fn get_with<R>(
-        &self,
-        table: &Table,
-        key: impl AsRef<[u8]>,
-        look: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R> {
-        self.inner.get_with(self.db.tree_of(table)?, key.as_ref(), look).await
-    }
-
-    /// Reads many keys, which then count as read; the values come in the order of `keys`. Missing pages are read side
-    /// by side: see [`Table::get_many`].
-    ///
-    /// # Errors
-    /// As [`Transaction::get`]. After `TransactionTooLarge` some of the keys count as read.
-    pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.inner.get_many(self.db.tree_of(table)?, keys).await
-    }
-
-    /// Sets the value of a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database, and when the transaction was committed.
-    pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_until(table, key.as_ref(), value.as_ref(), Moment::NEVER)
-    }
-
-    /// Sets the value of a key, for this transaction only until it commits, and the time from which it is absent. The
-    /// transaction itself sees it unless it had expired when the transaction began. See [`Table::put_with_expiry`].
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    pub fn put_with_expiry(
-        &self,
-        table: &Table,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        expiry: SystemTime,
-    ) -> Result<()> {
-        self.put_until(table, key.as_ref(), value.as_ref(), Moment::at_or_after(expiry))
-    }
-
-    /// Sets the value of a key, and the moment at which it expires, if it ever does.
-    pub(super) fn put_until(&self, table: &Table, key: &[u8], value: &[u8], expiry: Moment) -> Result<()> {
-        self.inner.set_until(self.db.tree_of(table)?, key, Some(value), expiry)
-    }
-
-    /// Returns the time at which a key expires; `None` when it is absent or does not expire. The key then counts as read.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub async fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
-        Ok(self.inner.expiry(self.db.tree_of(table)?, key.as_ref()).await?.and_then(Moment::to_expiry))
-    }
-
-    /// Removes a key, for this transaction only until it commits.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    pub fn delete(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.set(self.db.tree_of(table)?, key.as_ref(), None)
-    }
-
-    /// Scans all keys of a table, as [`Transaction::range`] does.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn iter(&self, table: &Table) -> Result<TransactionRange> {
-        self.range::<&[u8]>(table, ..)
-    }
-
-    /// Scans the keys in `range`. The part that was scanned counts as read, the absence of keys included; it is
-    /// remembered as one range, and ranges that touch as one. The scan shows the transaction's own writes as they are
-    /// when it reaches their keys: writes made during the scan are seen if they are ahead of its position, and not if
-    /// they are behind it.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database. `TransactionTooLarge` as [`Transaction::get`].
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange> {
-        self.scan(table, range_of(&range))
-    }
-
-    /// Scans the keys beginning with `prefix`, as [`Transaction::range`] does.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange> {
-        self.scan(table, range_of_prefix(prefix.as_ref()))
-    }
-
-    fn scan(&self, table: &Table, range: KeyRange) -> Result<TransactionRange> {
-        let scan = self.inner.scan(self.db.tree_of(table)?, range, Direction::Forward)?;
-        Ok(TransactionRange { scan, _db: self.db.clone() })
     }
 
     /// Notes this moment, so that the writes after it can be undone while the writes before it stay. From the first
@@ -279,6 +157,10 @@ pub struct TransactionRange {
 }
 
 impl TransactionRange {
+    pub(super) fn new(scan: TransactionScan<BufferPool, Log>, db: &Db) -> Self {
+        Self { scan, _db: db.clone() }
+    }
+
     /// Reverses the scan: from the last key to the first. Call it before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Self {

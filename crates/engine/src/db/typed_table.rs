@@ -1,17 +1,17 @@
-//! Tables of typed keys and values, over [`Table`]s of bytes: each call encodes its arguments, calls the table, and
-//! decodes the answer. [`crate::typed`] has the encodings, `table_types` the comparison of types when a table is opened.
-
-mod entry_reader;
-mod views;
+//! Tables of typed keys and values, over [`Table`]s of bytes: each call encodes its arguments, makes the call of the same name on bytes,
+//! and decodes the answer. [`crate::typed`] has the encodings, `table_types` the comparison of types when a table is opened.
+//!
+//! Reads are written once, for each [`View`] of a table: as it is now, in a snapshot, in a transaction.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::time::SystemTime;
 
-pub(crate) use self::entry_reader::EntryReader;
-pub use self::views::{TypedBatch, TypedRange, TypedSnapshot, TypedTransaction, TypedTransactionRange};
+use super::bounds::{range_of, range_of_prefix};
 use super::table_types::{self, TableTypes};
-use super::{Batch, BulkEntry, Db, Snapshot, Table, Transaction, Watch, read_modify_write};
+use super::typed_entries::{AsyncEntries, Entries as _, TypedEntries, TypedRange};
+use super::{Batch, BulkEntry, Db, Range, Snapshot, Table, Transaction, TransactionRange, Watch, thread, writes};
+use crate::btree::KeyRange;
 use crate::error::{Error, Result};
 use crate::pages::Durability;
 use crate::typed::{
@@ -46,6 +46,110 @@ impl Db {
     pub async fn open_or_create_typed_table<K: Key, V: Value>(&self, name: &str) -> Result<TypedTable<K, V>> {
         TypedTable::open(self.open_or_create_table(name).await?).await
     }
+}
+
+/// A table of bytes in one state: what the reads of a typed one are made of.
+pub trait View: Sync {
+    /// Its ranges.
+    type Range: AsyncEntries;
+
+    /// The table.
+    fn table(&self) -> &Table;
+
+    /// As [`Table::get`].
+    fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>>> + Send;
+
+    /// As [`Table::contains_key`].
+    fn contains_key(&self, key: &[u8]) -> impl Future<Output = Result<bool>> + Send;
+
+    /// As [`Table::expiry`].
+    fn expiry(&self, key: &[u8]) -> impl Future<Output = Result<Option<SystemTime>>> + Send;
+
+    /// As [`Table::get_many`].
+    fn get_many(&self, keys: &[Vec<u8>]) -> impl Future<Output = Result<Vec<Option<Vec<u8>>>>> + Send;
+
+    /// As [`Table::range`].
+    fn scan(&self, range: KeyRange) -> Result<Self::Range>;
+}
+
+/// The newest state of a table, given as one of either face.
+impl<T: AsRef<Table> + Sync> View for T {
+    type Range = Range;
+
+    fn table(&self) -> &Table {
+        self.as_ref()
+    }
+
+    fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>>> + Send {
+        self.as_ref().get(key)
+    }
+
+    fn contains_key(&self, key: &[u8]) -> impl Future<Output = Result<bool>> + Send {
+        self.as_ref().contains_key(key)
+    }
+
+    fn expiry(&self, key: &[u8]) -> impl Future<Output = Result<Option<SystemTime>>> + Send {
+        self.as_ref().expiry(key)
+    }
+
+    fn get_many(&self, keys: &[Vec<u8>]) -> impl Future<Output = Result<Vec<Option<Vec<u8>>>>> + Send {
+        self.as_ref().get_many(keys)
+    }
+
+    fn scan(&self, range: KeyRange) -> Result<Range> {
+        Ok(self.as_ref().scan(range))
+    }
+}
+
+/// A table as a snapshot or a transaction has it.
+#[derive(Debug)]
+pub struct In<'t, S> {
+    state: &'t S,
+    table: &'t Table,
+}
+
+macro_rules! view_in {
+    ($state:ty, $range:ty) => {
+        impl View for In<'_, $state> {
+            type Range = $range;
+
+            fn table(&self) -> &Table {
+                self.table
+            }
+
+            fn get(&self, key: &[u8]) -> impl Future<Output = Result<Option<Vec<u8>>>> + Send {
+                self.state.get(self.table, key)
+            }
+
+            fn contains_key(&self, key: &[u8]) -> impl Future<Output = Result<bool>> + Send {
+                self.state.contains_key(self.table, key)
+            }
+
+            fn expiry(&self, key: &[u8]) -> impl Future<Output = Result<Option<SystemTime>>> + Send {
+                self.state.expiry(self.table, key)
+            }
+
+            fn get_many(&self, keys: &[Vec<u8>]) -> impl Future<Output = Result<Vec<Option<Vec<u8>>>>> + Send {
+                self.state.get_many(self.table, keys)
+            }
+
+            fn scan(&self, range: KeyRange) -> Result<$range> {
+                self.state.scan(self.table, range)
+            }
+        }
+    };
+}
+
+view_in!(Snapshot, Range);
+view_in!(Transaction, TransactionRange);
+
+type Types<K, V> = PhantomData<fn() -> (K, V)>;
+
+/// A table with keys of type `K`, in their order, and values of type `V`, in the state of `S`: a [`TypedTable`] as it is now, one in a
+/// snapshot ([`TypedSnapshot`]) or in a transaction ([`TypedTransaction`]).
+pub struct TypedView<S, K, V> {
+    view: S,
+    types: Types<K, V>,
 }
 
 /// A table with keys of type `K`, in their order, and values of type `V`. Cheap to clone.
@@ -110,237 +214,220 @@ impl Db {
 /// # Ok(())
 /// # }
 /// ```
-pub struct TypedTable<K, V> {
-    table: Table,
-    types: PhantomData<fn() -> (K, V)>,
-}
+pub type TypedTable<K, V> = TypedView<Table, K, V>;
 
-impl<K, V> Clone for TypedTable<K, V> {
+/// A [`TypedTable`] in a [`Snapshot`].
+pub type TypedSnapshot<'t, K, V> = TypedView<In<'t, Snapshot>, K, V>;
+
+/// A [`TypedTable`] in a [`Transaction`]. What is read through it counts as read: see [`Transaction::get`].
+pub type TypedTransaction<'t, K, V> = TypedView<In<'t, Transaction>, K, V>;
+
+impl<S: Clone, K, V> Clone for TypedView<S, K, V> {
     fn clone(&self) -> Self {
-        Self { table: self.table.clone(), types: PhantomData }
+        Self::new(self.view.clone())
     }
 }
 
-impl<K: Key, V: Value> std::fmt::Debug for TypedTable<K, V> {
+impl<S: View, K: Key, V: Value> std::fmt::Debug for TypedView<S, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TypedTable({:?}, {} to {})", self.table.name(), K::type_name(), V::type_name())
+        write!(f, "TypedTable({:?}, {} to {})", self.name(), K::type_name(), V::type_name())
     }
 }
 
-impl<K, V> AsRef<Table> for TypedTable<K, V> {
+impl<T: AsRef<Table>, K, V> AsRef<Table> for TypedView<T, K, V> {
     fn as_ref(&self) -> &Table {
-        &self.table
+        self.view.as_ref()
     }
 }
 
 /// Returns the bytes of the bounds of a range of keys.
-pub(crate) fn byte_bounds<K, Q: AsKey<K>>(range: &impl RangeBounds<Q>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+fn byte_bounds<K, Q: AsKey<K>>(range: &impl RangeBounds<Q>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (range.start_bound().map(key_bytes), range.end_bound().map(key_bytes))
 }
 
-impl<K: Key, V: Value> TypedTable<K, V> {
-    async fn open(table: Table) -> Result<Self> {
-        table_types::require(&table.db, table.tree, &table.name, &TableTypes::of::<K, V>()).await?;
-        Ok(Self { table, types: PhantomData })
+impl<S, K, V> TypedView<S, K, V> {
+    pub(crate) fn new(view: S) -> Self {
+        Self { view, types: PhantomData }
     }
 
     /// The table of bytes.
-    pub fn raw(&self) -> &Table {
-        &self.table
+    pub fn raw(&self) -> &S
+    where
+        S: AsRef<Table>,
+    {
+        &self.view
     }
+}
 
+/// Reads.
+impl<S: View, K: Key, V: Value> TypedView<S, K, V> {
     fn name(&self) -> &str {
-        self.table.name()
+        self.view.table().name()
     }
 
-    /// Returns the newest visible value of a key. See [`Table::get`].
+    /// Returns the value of a key. See [`Table::get`].
     ///
     /// # Errors
-    /// As [`Table::get`]; `WrongType` when the value is not of the type `V`.
-    pub async fn get<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<V::Item>> {
-        let value = self.table.get(key_bytes(key)).await?;
-        value.map(|value| read_value::<V>(self.name(), &value)).transpose()
+    /// As [`Table::get`], [`Snapshot::get`] or [`Transaction::get`]; `WrongType` when the value is not of the type `V`.
+    pub async fn get(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V::Item>> {
+        let value = self.view.get(&key_bytes(key)).await?;
+        value.map(|value| self.read_value(&value)).transpose()
     }
 
-    /// Whether a key has a value. See [`Table::contains_key`].
+    /// Returns whether a key has a value. See [`Table::contains_key`].
     ///
     /// # Errors
-    /// As [`Table::get`].
-    pub async fn contains_key<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<bool> {
-        self.table.contains_key(key_bytes(key)).await
-    }
-
-    /// Reads many keys at one moment; the values come in the order of `keys`. See [`Table::get_many`].
-    ///
-    /// # Errors
-    /// As [`TypedTable::get`].
-    pub async fn get_many<Q: AsKey<K>>(&self, keys: &[Q]) -> Result<Vec<Option<V::Item>>> {
-        let keys: Vec<_> = keys.iter().map(key_bytes).collect();
-        read_values::<V>(self.name(), self.table.get_many(&keys).await?)
-    }
-
-    /// Sets the value of a key. Durable when it returns. See [`Table::put`].
-    ///
-    /// # Errors
-    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
-    pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
-        let (key, value) = (key_bytes(key), value_bytes(value)?);
-        self.table.put(key, value).await
-    }
-
-    /// Sets the value of a key until `expiry`: from then on the key is absent. See [`Table::put_with_expiry`].
-    ///
-    /// # Errors
-    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
-    pub async fn put_with_expiry<Q, W>(&self, key: &Q, value: &W, expiry: SystemTime) -> Result<()>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V> + ?Sized,
-    {
-        let (key, value) = (key_bytes(key), value_bytes(value)?);
-        self.table.put_with_expiry(key, value, expiry).await
+    /// As [`TypedView::get`].
+    pub async fn contains_key(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<bool> {
+        self.view.contains_key(&key_bytes(key)).await
     }
 
     /// Returns the time at which a key expires; `None` when it is absent or does not expire.
     ///
     /// # Errors
-    /// As [`Table::get`].
-    pub async fn expiry<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<Option<SystemTime>> {
-        self.table.expiry(key_bytes(key)).await
+    /// As [`TypedView::get`].
+    pub async fn expiry(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<SystemTime>> {
+        self.view.expiry(&key_bytes(key)).await
     }
 
-    /// Removes a key. Durable when it returns. See [`Table::delete`].
+    /// Reads many keys at one moment; the values come in the order of `keys`. See [`Table::get_many`].
     ///
     /// # Errors
-    /// As [`Db::write`].
-    pub async fn delete<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Result<()> {
-        self.table.delete(key_bytes(key)).await
+    /// As [`TypedView::get`].
+    pub async fn get_many(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<V::Item>>> {
+        let keys: Vec<_> = keys.iter().map(key_bytes).collect();
+        let values = self.view.get_many(&keys).await?;
+        values.into_iter().map(|value| value.map(|value| self.read_value(&value)).transpose()).collect()
     }
 
-    /// Walks the keys in `range`, as they are now. See [`Table::range`].
-    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> TypedRange<K, V> {
-        TypedRange::new(self, self.table.range(byte_bounds(&range)))
-    }
-
-    /// Walks all keys, as they are now.
-    pub fn iter(&self) -> TypedRange<K, V> {
-        TypedRange::new(self, self.table.iter())
-    }
-
-    /// Walks the keys beginning with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
-    /// `"app"` of keys of type `String`.
-    pub fn prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> TypedRange<K, V> {
-        TypedRange::new(self, self.table.prefix(prefix_bytes(prefix)))
-    }
-
-    /// Returns the entry with the first key, as it is now.
+    /// Returns the entry with the first key.
     ///
     /// # Errors
-    /// As [`TypedTable::get`].
+    /// As [`TypedView::get`].
     pub async fn first(&self) -> Result<Option<(K, V::Item)>> {
-        self.table.first().await?.map(|entry| read_entry::<K, V>(self.name(), &entry)).transpose()
+        self.end(false).await
     }
 
-    /// Returns the entry with the last key, as it is now.
+    /// Returns the entry with the last key.
     ///
     /// # Errors
-    /// As [`TypedTable::get`].
+    /// As [`TypedView::get`].
     pub async fn last(&self) -> Result<Option<(K, V::Item)>> {
-        self.table.last().await?.map(|entry| read_entry::<K, V>(self.name(), &entry)).transpose()
+        self.end(true).await
     }
 
-    /// Removes the entry with the first key and returns it. See [`Table::pop_first`].
-    ///
-    /// # Errors
-    /// As [`Db::transact`]; `WrongType` when the entry is not of these types: then it stays.
-    pub async fn pop_first(&self) -> Result<Option<(K, V::Item)>> {
-        let pop = async |change: Transaction| {
-            let first = change.range::<&[u8]>(&self.table, ..)?.read_ahead_max(0).next().await?;
-            let Some(entry) = first else { return Ok(None) };
-            change.delete(&self.table, &entry.0)?;
-            read_entry::<K, V>(self.name(), &entry).map(Some)
-        };
-        self.table.db.transact(Durability::Sync, pop).await
-    }
-
-    /// Returns the exact number of entries at one moment. See [`Table::len`].
-    ///
-    /// # Errors
-    /// As [`Table::get`].
-    pub async fn len(&self) -> Result<u64> {
-        self.table.len().await
+    async fn end(&self, is_last: bool) -> Result<Option<(K, V::Item)>> {
+        let range = self.scan(range_of::<&[u8]>(&..))?.read_ahead_max(0);
+        let mut range = if is_last { range.rev() } else { range };
+        range.next().await
     }
 
     /// Returns whether the table has no entry.
     ///
     /// # Errors
-    /// As [`Table::get`].
+    /// As [`TypedView::get`].
     pub async fn is_empty(&self) -> Result<bool> {
-        self.table.is_empty().await
+        let mut range = self.view.scan(range_of::<&[u8]>(&..))?.read_ahead_max(0);
+        Ok(range.next_ref().await?.is_none())
     }
 
-    /// Replaces the value of a key by the result of `change`, and returns that. See [`Table::update`].
+    /// Reads the bytes of a key, as the table of bytes, its ranges and its watches have them.
     ///
     /// # Errors
-    /// As [`Db::transact`]; `WrongType` when the value is not of the type `V`, `InvalidCall` when the new one cannot be
-    /// encoded: then nothing changes.
-    pub async fn update<Q, W>(&self, key: &Q, mut change: impl FnMut(Option<V::Item>) -> Option<W>) -> Result<Option<W>>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V>,
-    {
-        let (key, mut made) = (key_bytes(key), None);
-        let change = |value: Option<&[u8]>| {
-            made = change(value.map(|value| read_value::<V>(self.name(), value)).transpose()?);
-            made.as_ref().map(|value| value_bytes(value)).transpose()
-        };
-        read_modify_write::update(&self.table, &key, change).await?;
-        Ok(made)
+    /// `WrongType` when the bytes are no key of the type `K`.
+    pub fn read_key(&self, key: &[u8]) -> Result<K> {
+        read_key::<K>(self.name(), key)
     }
 
-    /// Returns the value of a key; where it has none, sets it to the result of `make` first. See
-    /// [`Table::get_or_insert_with`].
+    /// Reads the bytes of a value, as the table of bytes, its ranges and its watches have them.
     ///
     /// # Errors
-    /// As [`TypedTable::update`].
-    pub async fn get_or_insert_with<Q, W>(&self, key: &Q, make: impl FnOnce() -> W) -> Result<V::Item>
-    where
-        Q: AsKey<K> + ?Sized,
-        W: AsValue<V>,
-    {
-        let (key, mut make, mut made) = (key_bytes(key), Some(make), Vec::new());
-        let insert = |value: Option<&[u8]>| {
-            if let Some(value) = value {
-                return Ok(Some(value.to_vec()));
-            }
-            if let Some(make) = make.take() {
-                made = value_bytes(&make())?;
-            }
-            Ok(Some(made.clone()))
-        };
-        let value = read_modify_write::update(&self.table, &key, insert).await?;
-        read_value::<V>(self.name(), &value.unwrap_or_default())
+    /// `WrongType` when the bytes are no value of the type `V`.
+    pub fn read_value(&self, value: &[u8]) -> Result<V::Item> {
+        read_value::<V>(self.name(), value)
     }
 
-    /// Removes all entries in `range`, in one commit, and returns their number. See [`Table::delete_range`].
+    fn scan(&self, range: KeyRange) -> Result<TypedEntries<S::Range, K, V>> {
+        Ok(TypedEntries::new(&self.view.table().name, self.view.scan(range)?))
+    }
+}
+
+/// The ranges of a state that is given, which may be of another database.
+impl<'t, S, K: Key, V: Value, R: AsyncEntries> TypedView<In<'t, S>, K, V>
+where
+    In<'t, S>: View<Range = R>,
+{
+    /// Walks the keys in `range`. See [`Snapshot::range`], [`Transaction::range`].
     ///
     /// # Errors
-    /// As [`Db::transact`].
-    pub async fn delete_range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
-        let range = byte_bounds(&range);
-        self.table.delete_range(range).await
+    /// As [`Snapshot::range`] or [`Transaction::range`].
+    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<TypedEntries<R, K, V>> {
+        self.scan(range_of(&byte_bounds(&range)))
     }
 
-    /// Removes all entries, and returns their number. See [`Table::clear`].
+    /// Walks all keys.
     ///
     /// # Errors
-    /// As [`Db::transact`].
-    pub async fn clear(&self) -> Result<u64> {
-        self.table.clear().await
+    /// As [`Snapshot::range`] or [`Transaction::range`].
+    pub fn iter(&self) -> Result<TypedEntries<R, K, V>> {
+        self.scan(range_of::<&[u8]>(&..))
+    }
+
+    /// Walks the keys beginning with `prefix`. See [`TypedTable::prefix`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::range`] or [`Transaction::range`].
+    pub fn prefix(&self, prefix: &(impl AsPrefix<K> + ?Sized)) -> Result<TypedEntries<R, K, V>> {
+        self.scan(range_of_prefix(&prefix_bytes(prefix)))
+    }
+}
+
+impl<K: Key, V: Value> TypedSnapshot<'_, K, V> {
+    /// Returns the exact number of entries as of the snapshot.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub async fn len(&self) -> Result<u64> {
+        self.view.state.len(self.view.table).await
+    }
+}
+
+/// Writes of a transaction, which it alone sees until it commits.
+impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; `InvalidCall` when the value cannot be encoded.
+    pub fn put(&self, key: &(impl AsKey<K> + ?Sized), value: &(impl AsValue<V> + ?Sized)) -> Result<()> {
+        self.view.state.put(self.view.table, key_bytes(key), value_bytes(value)?)
+    }
+
+    /// Sets the value of a key until `expiry`. See [`Transaction::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`TypedTransaction::put`].
+    pub fn put_with_expiry(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+        expiry: SystemTime,
+    ) -> Result<()> {
+        self.view.state.put_with_expiry(self.view.table, key_bytes(key), value_bytes(value)?, expiry)
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<()> {
+        self.view.state.delete(self.view.table, key_bytes(key))
+    }
+}
+
+impl<K: Key, V: Value> TypedTable<K, V> {
+    async fn open(table: Table) -> Result<Self> {
+        table_types::require(&table.db, table.tree, &table.name, &TableTypes::of::<K, V>()).await?;
+        Ok(Self::new(table))
     }
 
     /// Loads entries in ascending order of their keys, in one commit past the log. See [`Table::bulk_load`]: an entry is a pair,
@@ -355,8 +442,8 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         V: 'static,
         K: 'static,
     {
-        let table = self.table.clone();
-        super::thread::run("nofault-load", move || table.try_load(entry_bytes::<K, V, _>(entries))).await?
+        let table = self.clone();
+        thread::run("nofault-load", move || table.load(entries)).await?
     }
 
     /// Loads entries as [`TypedTable::bulk_load`] does, where reading or making them can fail: the first `Err` ends the load and
@@ -372,8 +459,146 @@ impl<K: Key, V: Value> TypedTable<K, V> {
         V: 'static,
         K: 'static,
     {
-        let table = self.table.clone();
-        super::thread::run("nofault-load", move || table.try_load(try_entry_bytes::<K, V, _, _>(entries))).await?
+        let table = self.clone();
+        thread::run("nofault-load", move || table.try_load(entries)).await?
+    }
+}
+
+/// The calls of the newest state, over a table of either face.
+impl<T: View<Range = Range> + AsRef<Table>, K: Key, V: Value> TypedView<T, K, V> {
+    /// Walks the keys in `range`, as they are now. See [`Table::range`].
+    pub fn range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> TypedRange<K, V> {
+        self.walk(range_of(&byte_bounds(&range)))
+    }
+
+    /// Walks all keys, as they are now.
+    pub fn iter(&self) -> TypedRange<K, V> {
+        self.walk(range_of::<&[u8]>(&..))
+    }
+
+    /// Walks the keys beginning with `prefix`, as they are now: `&("apples",)` of keys of type `(String, u32)`, or
+    /// `"app"` of keys of type `String`.
+    pub fn prefix(&self, prefix: &(impl AsPrefix<K> + ?Sized)) -> TypedRange<K, V> {
+        self.walk(range_of_prefix(&prefix_bytes(prefix)))
+    }
+
+    fn walk(&self, range: KeyRange) -> TypedRange<K, V> {
+        let table = self.view.as_ref();
+        TypedEntries::new(&table.name, table.scan(range))
+    }
+
+    /// Sets the value of a key. Durable when it returns. See [`Table::put`].
+    ///
+    /// # Errors
+    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
+    pub async fn put(&self, key: &(impl AsKey<K> + ?Sized), value: &(impl AsValue<V> + ?Sized)) -> Result<()> {
+        let (key, value) = (key_bytes(key), value_bytes(value)?);
+        self.view.as_ref().put(key, value).await
+    }
+
+    /// Sets the value of a key until `expiry`: from then on the key is absent. See [`Table::put_with_expiry`].
+    ///
+    /// # Errors
+    /// As [`Db::write`]; `InvalidCall` when the value cannot be encoded.
+    pub async fn put_with_expiry(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+        expiry: SystemTime,
+    ) -> Result<()> {
+        let (key, value) = (key_bytes(key), value_bytes(value)?);
+        self.view.as_ref().put_with_expiry(key, value, expiry).await
+    }
+
+    /// Removes a key. Durable when it returns. See [`Table::delete`].
+    ///
+    /// # Errors
+    /// As [`Db::write`].
+    pub async fn delete(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<()> {
+        self.view.as_ref().delete(key_bytes(key)).await
+    }
+
+    /// Removes the entry with the first key and returns it. See [`Table::pop_first`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`]; `WrongType` when the entry is not of these types: then it stays.
+    pub async fn pop_first(&self) -> Result<Option<(K, V::Item)>> {
+        let table = self.view.as_ref();
+        let pop = async |change: Transaction| {
+            let first = change.range::<&[u8]>(table, ..)?.read_ahead_max(0).next().await?;
+            let Some(entry) = first else { return Ok(None) };
+            change.delete(table, &entry.0)?;
+            read_entry::<K, V>(self.name(), &entry).map(Some)
+        };
+        table.db.transact(Durability::Sync, pop).await
+    }
+
+    /// Returns the exact number of entries at one moment. See [`Table::len`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub async fn len(&self) -> Result<u64> {
+        self.view.as_ref().len().await
+    }
+
+    /// Replaces the value of a key by the result of `change`, and returns that. See [`Table::update`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`]; `WrongType` when the value is not of the type `V`, `InvalidCall` when the new one cannot be
+    /// encoded: then nothing changes.
+    pub async fn update<W: AsValue<V>>(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        mut change: impl FnMut(Option<V::Item>) -> Option<W>,
+    ) -> Result<Option<W>> {
+        let (key, mut made) = (key_bytes(key), None);
+        let change = |value: Option<&[u8]>| {
+            made = change(value.map(|value| self.read_value(value)).transpose()?);
+            made.as_ref().map(|value| value_bytes(value)).transpose()
+        };
+        writes::update(self.view.as_ref(), &key, change).await?;
+        Ok(made)
+    }
+
+    /// Returns the value of a key; where it has none, sets it to the result of `make` first. See
+    /// [`Table::get_or_insert_with`].
+    ///
+    /// # Errors
+    /// As [`TypedTable::update`].
+    pub async fn get_or_insert_with<W: AsValue<V>>(
+        &self,
+        key: &(impl AsKey<K> + ?Sized),
+        make: impl FnOnce() -> W,
+    ) -> Result<V::Item> {
+        let (key, mut make, mut made) = (key_bytes(key), Some(make), Vec::new());
+        let insert = |value: Option<&[u8]>| {
+            if let Some(value) = value {
+                return Ok(Some(value.to_vec()));
+            }
+            if let Some(make) = make.take() {
+                made = value_bytes(&make())?;
+            }
+            Ok(Some(made.clone()))
+        };
+        let value = writes::update(self.view.as_ref(), &key, insert).await?;
+        self.read_value(&value.unwrap_or_default())
+    }
+
+    /// Removes all entries in `range`, in one commit, and returns their number. See [`Table::delete_range`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn delete_range<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
+        let range = byte_bounds(&range);
+        self.view.as_ref().delete_range(range).await
+    }
+
+    /// Removes all entries, and returns their number. See [`Table::clear`].
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn clear(&self) -> Result<u64> {
+        self.view.as_ref().clear().await
     }
 
     /// Estimates the number of entries in `range`. See [`Table::approximate_len`].
@@ -382,7 +607,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     /// As [`Table::get`].
     pub async fn approximate_len<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
         let range = byte_bounds(&range);
-        self.table.approximate_len(range).await
+        self.view.as_ref().approximate_len(range).await
     }
 
     /// Estimates the bytes of the leaves that hold `range`. See [`Table::approximate_bytes`].
@@ -391,7 +616,7 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     /// As [`Table::get`].
     pub async fn approximate_bytes<Q: AsKey<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64> {
         let range = byte_bounds(&range);
-        self.table.approximate_bytes(range).await
+        self.view.as_ref().approximate_bytes(range).await
     }
 
     /// Watches all keys: reports the commits from now on. The changes have the bytes of keys and values, which
@@ -418,70 +643,90 @@ impl<K: Key, V: Value> TypedTable<K, V> {
     /// # Errors
     /// As [`Table::watch`].
     pub async fn watch(&self) -> Result<Watch> {
-        self.table.watch("").await
+        self.view.as_ref().watch("").await
     }
 
     /// Watches the keys beginning with `prefix`, as [`TypedTable::watch`] does. See [`TypedTable::prefix`].
     ///
     /// # Errors
     /// As [`Table::watch`].
-    pub async fn watch_prefix<P: AsPrefix<K> + ?Sized>(&self, prefix: &P) -> Result<Watch> {
-        self.table.watch(prefix_bytes(prefix)).await
+    pub async fn watch_prefix(&self, prefix: &(impl AsPrefix<K> + ?Sized)) -> Result<Watch> {
+        self.view.as_ref().watch(prefix_bytes(prefix)).await
     }
 
-    /// Reads the bytes of a key, as the table of bytes, its ranges and its watches have them.
-    ///
-    /// # Errors
-    /// `WrongType` when the bytes are no key of the type `K`.
-    pub fn read_key(&self, key: &[u8]) -> Result<K> {
-        read_key::<K>(self.name(), key)
+    /// Loads entries, as [`TypedTable::bulk_load`] documents. Blocks.
+    pub(crate) fn load<B>(&self, entries: impl IntoIterator<Item = B>) -> Result<u64>
+    where
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+    {
+        self.try_load(entries.into_iter().map(Ok))
     }
 
-    /// Reads the bytes of a value, as the table of bytes, its ranges and its watches have them.
-    ///
-    /// # Errors
-    /// `WrongType` when the bytes are no value of the type `V`.
-    pub fn read_value(&self, value: &[u8]) -> Result<V::Item> {
-        read_value::<V>(self.name(), value)
+    /// Loads entries, as [`TypedTable::try_bulk_load`] documents. Blocks.
+    pub(crate) fn try_load<B, E: From<Error>>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<B, E>>,
+    ) -> std::result::Result<u64, E>
+    where
+        B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>,
+    {
+        self.view.as_ref().try_load(entries.into_iter().map(|entry| {
+            let (key, value, expiry) = entry?.into_parts();
+            Ok((key_bytes(&key), value_bytes(&value)?, expiry))
+        }))
     }
 
     /// The calls of the table in a transaction.
     pub fn in_transaction<'t>(&'t self, transaction: &'t Transaction) -> TypedTransaction<'t, K, V> {
-        TypedTransaction { typed: self, transaction }
+        TypedView::new(In { state: transaction, table: self.view.as_ref() })
     }
 
     /// The calls of the table in a snapshot.
     pub fn in_snapshot<'t>(&'t self, snapshot: &'t Snapshot) -> TypedSnapshot<'t, K, V> {
-        TypedSnapshot { typed: self, snapshot }
+        TypedView::new(In { state: snapshot, table: self.view.as_ref() })
     }
 
     /// The calls of the table in a batch.
     pub fn in_batch<'t>(&'t self, batch: &'t mut Batch) -> TypedBatch<'t, K, V> {
-        TypedBatch { typed: self, batch }
+        TypedBatch { table: self.view.as_ref(), batch, types: PhantomData }
     }
 }
 
-/// Encodes entries for a bulk load.
-pub(crate) fn entry_bytes<K, V: Value, B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>>(
-    entries: impl IntoIterator<Item = B>,
-) -> impl Iterator<Item = Result<LoadedBytes>> {
-    try_entry_bytes::<K, V, B, Error>(entries.into_iter().map(Ok))
+/// A [`TypedTable`] in a [`Batch`].
+#[derive(Debug)]
+pub struct TypedBatch<'t, K, V> {
+    table: &'t Table,
+    batch: &'t mut Batch,
+    types: Types<K, V>,
 }
 
-/// An entry of a bulk load of bytes.
-type LoadedBytes = (Vec<u8>, Vec<u8>, Option<SystemTime>);
+impl<K: Key, V: Value> TypedBatch<'_, K, V> {
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// `InvalidCall` when the value cannot be encoded.
+    pub fn put(&mut self, key: &(impl AsKey<K> + ?Sized), value: &(impl AsValue<V> + ?Sized)) -> Result<&mut Self> {
+        self.batch.put(self.table, key_bytes(key), value_bytes(value)?);
+        Ok(self)
+    }
 
-/// Encodes entries for a bulk load, where there is no error in their place.
-pub(crate) fn try_entry_bytes<K, V: Value, B: BulkEntry<Key: AsKey<K>, Value: AsValue<V>>, E: From<Error>>(
-    entries: impl IntoIterator<Item = std::result::Result<B, E>>,
-) -> impl Iterator<Item = std::result::Result<LoadedBytes, E>> {
-    entries.into_iter().map(|entry| {
-        let (key, value, expiry) = entry?.into_parts();
-        Ok((key_bytes(&key), value_bytes(&value)?, expiry))
-    })
-}
+    /// Sets the value of a key until `expiry`. See [`Batch::put_with_expiry`].
+    ///
+    /// # Errors
+    /// `InvalidCall` when the value cannot be encoded.
+    pub fn put_with_expiry(
+        &mut self,
+        key: &(impl AsKey<K> + ?Sized),
+        value: &(impl AsValue<V> + ?Sized),
+        expiry: SystemTime,
+    ) -> Result<&mut Self> {
+        self.batch.put_with_expiry(self.table, key_bytes(key), value_bytes(value)?, expiry);
+        Ok(self)
+    }
 
-/// Reads the values that many keys have.
-pub(crate) fn read_values<V: Value>(table: &str, values: Vec<Option<Vec<u8>>>) -> Result<Vec<Option<V::Item>>> {
-    values.into_iter().map(|value| value.map(|value| read_value::<V>(table, &value)).transpose()).collect()
+    /// Removes a key.
+    pub fn delete(&mut self, key: &(impl AsKey<K> + ?Sized)) -> &mut Self {
+        self.batch.delete(self.table, key_bytes(key));
+        self
+    }
 }

@@ -1,12 +1,9 @@
 //! [`Snapshot`]s, and the range scans that they and tables give out.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::bounds::{range_of, range_of_prefix};
 use super::catalog::TableList;
-use super::many::get_many_at;
 use super::owner::OwnerHandle;
 use super::scan::{Entry, Scan};
 use super::tables::in_catalog;
@@ -15,7 +12,7 @@ use crate::btree::{Direction, FoundValue, KeyRange, Tree};
 use crate::buffer_pool::{self, BufferPool};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{CommitSeq, Moment};
+use crate::format::CommitSeq;
 use crate::pages::Snapshot as _;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
 
@@ -71,85 +68,6 @@ impl Snapshot {
         self.pages.seq()
     }
 
-    /// The value of a key as of this snapshot.
-    ///
-    /// # Errors
-    /// As [`Table::get`]; `SnapshotTooOld` when the pool invalidated the snapshot; `InvalidCall` for a table of another database.
-    pub async fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.db.core.reader.get_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
-    }
-
-    /// Returns whether a key has a value as of this snapshot. See [`Table::contains_key`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.db.core.reader.contains_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await
-    }
-
-    /// Returns the time at which a key expires, as of this snapshot; `None` when it is absent or does not expire.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
-        let found = self.db.core.reader.expiry_at(&self.pages, self.db.tree_of(table)?, key.as_ref()).await?;
-        Ok(found.filter(|expiry| *expiry > self.pages.moment()).and_then(Moment::to_expiry))
-    }
-
-    /// Reads many keys as of this snapshot. See [`Table::get_many`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn get_many(&self, table: &Table, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        get_many_at(&self.db.core.reader, &self.pages, self.db.tree_of(table)?, keys).await
-    }
-
-    /// Calls `look` with the value of a key as of this snapshot, without copying it unless it is long. See
-    /// [`Table::get_with`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn get_with<R>(
-        &self,
-        table: &Table,
-        key: impl AsRef<[u8]>,
-        look: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R> {
-        self.db.core.reader.get_with_at(&self.pages, self.db.tree_of(table)?, key.as_ref(), look).await
-    }
-
-    /// Walks all keys of a table as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn iter(&self, table: &Table) -> Result<Range> {
-        self.range::<&[u8]>(table, ..)
-    }
-
-    /// Walks the keys in `range` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
-        Ok(self.scan(self.db.tree_of(table)?, range_of(&range)))
-    }
-
-    /// Walks the keys beginning with `prefix` as of this snapshot.
-    ///
-    /// # Errors
-    /// `InvalidCall` for a table of another database.
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        Ok(self.scan(self.db.tree_of(table)?, range_of_prefix(prefix.as_ref())))
-    }
-
-    /// Returns the exact number of entries of a table as of this snapshot. See [`Table::len`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub async fn len(&self, table: &Table) -> Result<u64> {
-        self.range::<&[u8]>(table, ..)?.count_entries().await
-    }
-
     /// The names of all tables in this snapshot, sorted.
     ///
     /// # Errors
@@ -182,10 +100,6 @@ impl Snapshot {
         let found =
             found.map(|entry| table_and_compression(name.as_bytes(), &FoundValue::Inline(entry))).transpose()?;
         Ok(found.map_or(Compression::None, |(_, compression)| compression))
-    }
-
-    pub(super) fn scan(&self, tree: Tree, range: KeyRange) -> Range {
-        Range::new(&self.db, self.pages.clone(), tree, range)
     }
 }
 
