@@ -11,7 +11,7 @@ use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
 use crate::blocks::read_once;
-use crate::db::verify::read_only_parts;
+use crate::db::open::read_only::read_only_parts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::NodeId;
 use crate::format::{

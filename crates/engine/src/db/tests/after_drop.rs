@@ -41,7 +41,8 @@ fn a_large_table_that_is_freed_after_its_drop_invalidates_no_snapshot_that_does_
     put(&core, stays, "k", "w");
     let later = core.store.snapshot();
     put(&core, stays, "k", "x");
-    while block_on(core.dropped.free_some()).unwrap() {}
+    let dropped = DroppedTables::new(&core);
+    while block_on(dropped.free_some()).unwrap() {}
     let kept = core.store.stats().snapshot_bytes / 512;
     assert!(kept < 20, "{kept} versions are kept");
     for (snapshot, value) in [(&after, b"v"), (&later, b"w")] {

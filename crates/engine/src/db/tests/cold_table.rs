@@ -11,7 +11,7 @@ use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
 use crate::blocking::{Db, Table};
-use crate::db::Pace;
+use crate::db::api::compact::Pace;
 use crate::error::ErrorKind;
 use crate::format::{PageId, entries_per_node};
 use crate::pages::{PageCopies as _, Store as _, Ticket as _, Wait};

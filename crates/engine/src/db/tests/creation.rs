@@ -6,7 +6,7 @@ use std::task::Wake;
 use nofault_sim::{Call, Effect, Fault};
 
 use super::*;
-use crate::db::Db;
+use crate::db::open::handle::Db;
 use crate::settings::Settings;
 
 const EIO: i32 = 5;

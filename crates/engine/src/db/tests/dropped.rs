@@ -224,5 +224,5 @@ fn a_transaction_dropped_at_each_of_its_waits_has_happened_or_not() {
     let waits = dropped_at_each_wait("a transaction", false, &after, work, |done| done.unwrap());
     assert!(waits > 5, "only {waits} waits");
 }
-use crate::db::write_set::NewValue;
+use crate::db::calls::write_set::NewValue;
 use crate::format::Moment;

@@ -2,13 +2,13 @@
 
 use super::spread::{loaded, value_of};
 use super::*;
-use crate::db::sparse_leaves::MergePlace;
+use crate::db::upkeep::sparse_leaves::{MergePlace, SparseLeaves};
 
 /// Merges all sparse leaves and pages of values of a table. Returns the number of pages freed.
 pub(super) fn merge_all<S: Store>(core: &TestCore<S>, mode: Mode, tree: Tree) -> u64 {
-    let (mut freed, mut start) = (0, Some(MergePlace::default()));
+    let (leaves, mut freed, mut start) = (SparseLeaves::new(core), 0, Some(MergePlace::default()));
     while let Some(from) = start {
-        let step = mode.run(core.sparse_leaves.merge_from(tree, &from)).unwrap();
+        let step = mode.run(leaves.merge_from(tree, &from)).unwrap();
         assert_eq!(step.without_free_blocks, 0);
         (freed, start) = (freed + step.freed, step.next);
     }
@@ -47,7 +47,8 @@ fn leaves_of_which_half_is_left_become_nearly_full() {
     put_all(&core, tree, 8000, 8);
     delete_all_but(&core, tree, 8000, |number| number % 2 == 0);
     merge_all(&core, Mode::Blocking, tree);
-    let shares = (0..20).map(|seed| Mode::Blocking.run(core.sparse_leaves.share_in_use(tree, seed)).unwrap());
+    let leaves = SparseLeaves::new(&core);
+    let shares = (0..20).map(|seed| Mode::Blocking.run(leaves.share_in_use(tree, seed)).unwrap());
     let share = shares.sum::<f64>() / 20.0;
     assert!(share > 0.91, "{share} of the leaves is in use");
 }

@@ -2,7 +2,7 @@
 //! commits change.
 
 use super::*;
-use crate::db::wait::ready;
+use crate::db::calls::wait::ready;
 use crate::format::Moment;
 use crate::format::PageId;
 use crate::pages::{Missing, Wait};

@@ -53,13 +53,14 @@ fn deferred_freeing_that_waits_for_its_turn_has_no_blocks_set_aside() {
     commit(&core, Mode::Blocking, vec![drop_table], Durability::Sync).unwrap();
     let spare = core.store.spare_pages();
     let section = core.commits.occupy(block_on(core.commits.turn().acquire(1))).unwrap();
-    let mut free_some = Box::pin(core.dropped.free_some());
+    let dropped = DroppedTables::new(&core);
+    let mut free_some = Box::pin(dropped.free_some());
     let mut context = Context::from_waker(Waker::noop());
     assert!(free_some.as_mut().poll(&mut context).is_pending(), "it has the section");
     assert_eq!(core.store.spare_pages(), spare, "it takes blocks from the commit before it");
     drop(section);
     assert!(block_on(free_some).unwrap(), "the table's root is freed");
-    assert!(!block_on(core.dropped.free_some()).unwrap(), "nothing is left");
+    assert!(!block_on(dropped.free_some()).unwrap(), "nothing is left");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use super::merging::merge_all;
 use super::*;
 use crate::btree::overflow::LongRef;
 use crate::btree::{FoundValue, packed};
-use crate::db::bulk;
-use crate::db::load_entries::IterEntries;
-use crate::db::write_set::NewValue;
+use crate::db::calls::bulk;
+use crate::db::calls::loads::IterEntries;
+use crate::db::calls::write_set::NewValue;
 use crate::format::Moment;
 use crate::format::PageId;
 use crate::format::cell::{Cell, SpreadRef, VALUES_HEADER_BYTES};
@@ -100,10 +100,11 @@ fn commits_of_any_size_after_a_load_do_what_a_map_does_and_lose_no_page() {
         assert!(keys.iter().zip(found).all(|(key, found)| found.as_ref() == content.get(key)), "seed {seed}");
         // A page that is still counted somewhere would stay in use.
         commit_ok(&core, Op::DropTable { tree, name: b"t".to_vec() });
-        while block_on(core.dropped.free_some()).unwrap() {}
+        let dropped = DroppedTables::new(&core);
+        while block_on(dropped.free_some()).unwrap() {}
         let left = core.store.live_pages().len();
         assert!(left <= 2, "{left} pages are left, seed {seed}");
-        assert_eq!(core.dropped.damaged(), 0, "seed {seed}");
+        assert_eq!(dropped.damaged(), 0, "seed {seed}");
     }
 }
 
@@ -182,7 +183,8 @@ fn a_value_that_names_pages_of_others_is_neither_replaced_nor_are_they_freed() {
         let found = block_on(verify_tables(&core.reader.loader, &core.store.snapshot(), &Default::default())).unwrap();
         assert!(!found.is_clean(), "{what}");
         commit_ok(&core, Op::DropTable { tree, name: b"t".to_vec() });
-        while block_on(core.dropped.free_some()).unwrap() {}
+        let dropped = DroppedTables::new(&core);
+        while block_on(dropped.free_some()).unwrap() {}
         put(&core, other, "more", "of it");
         let content = |key: &str| block_on(core.reader.get(other, key.as_bytes()).finish()).unwrap();
         assert_eq!(content("a"), Some(vec![b'a'; 10]), "{what}");

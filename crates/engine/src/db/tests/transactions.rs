@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 
 use super::*;
-use crate::db::transaction::TransactionScan;
+use crate::db::calls::transaction::TransactionScan;
 use crate::format::Moment;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
