@@ -1,16 +1,11 @@
 //! Replicas: whatever ends one, it has the state after a commit of the source, and continues; and after it was promoted nothing of
 //! the older shipper appears.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-#[expect(dead_code, reason = "the other test programs use more of it")]
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{

@@ -1,13 +1,9 @@
 //! Shipping and restoring: whatever fails, a restore gives the state after a commit that is not before the promised one.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
+use crate::common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{ErrorKind, Point, Ship, ShipOptions, history, restore_into, verify};

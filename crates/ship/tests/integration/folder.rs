@@ -1,16 +1,11 @@
 //! A folder as a store: it fences shippers as a bucket does, in threads and in processes, and never lies in the database that is shipped.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-#[expect(dead_code, reason = "the other test programs use more of it")]
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     Address, Error, ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore, restore_into,
@@ -171,7 +166,7 @@ async fn shippers_in_processes_that_take_a_folder_from_each_other_lose_no_promis
             let path = |end: &str| folder.path().join(format!("{name}{end}")).display().to_string();
             let told = [folder.path().display().to_string(), path(""), path(".promises")].join("|");
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "ship_in_a_process"]).env("NOFAULT_SHIP_IN_A_PROCESS", told);
+            command.args(["--exact", "folder::ship_in_a_process"]).env("NOFAULT_SHIP_IN_A_PROCESS", told);
             (command.stdout(Stdio::null()).spawn().unwrap(), path(".promises"))
         })
         .collect();

@@ -1,18 +1,12 @@
 //! The bounds on the cost of a lost file, a wrong clock or a mix-up around the objects: the absence of a manifest is no beginning, a clock alone forgets
 //! nothing, and a name belongs to one database.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-#[expect(dead_code, reason = "the other test programs use more of it")]
-mod common;
-#[path = "common/shipped.rs"]
-mod shipped;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Faults, FaultyStore, Source, directory, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, directory, empty, options, settings};
+use crate::shipped::{bytes, latest, names, remove, ship_some};
 use nofault::clock::ManualClock;
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
@@ -20,7 +14,6 @@ use nofault_ship::{Error, ErrorKind, Point, Ship, ShipOptions, history, rebuild,
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use shipped::{bytes, latest, names, remove, ship_some};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

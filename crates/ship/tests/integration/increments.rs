@@ -1,15 +1,11 @@
 //! Increments: after any changes between two of them a restore from a whole base, the increments on it and the log gives the state after
 //! a commit; and after any failure, one that is not before the promised one.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-mod common;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::settings::Compression;
 use nofault::{CommitSeq, Db};
@@ -535,7 +531,7 @@ async fn a_replica_makes_its_copy_from_a_whole_base_and_the_increments_on_it() {
         let replica = Replica::follow(store.clone(), every, &path, &settings()).await.unwrap();
         replica.wait_for(promised).await.unwrap();
         let state = replica.snapshot().await.unwrap();
-        let mut found = common::Content::new();
+        let mut found = crate::common::Content::new();
         for name in state.snapshot.table_names().await.unwrap() {
             let table = state.snapshot.table(&name).await.unwrap();
             let mut range = state.snapshot.range::<&[u8]>(&table, ..).unwrap();

@@ -1,22 +1,15 @@
 //! Readers of a store that is not as its last shipper left it: an object is gone, a manifest was set back, a copy is damaged, a shipper is at work.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
-
-#[expect(dead_code, reason = "the other test programs use more of it")]
-mod common;
-#[path = "common/shipped.rs"]
-mod shipped;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Faults, FaultyStore, Source, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, empty, options, settings};
+use crate::shipped::{bytes, latest, names, remove, ship_some};
 use nofault::CommitSeq;
 use nofault_ship::{ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore_into, verify};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use shipped::{bytes, latest, names, remove, ship_some};
 
 /// Before, the object behind a commit was read to name the next one, and without it the commit could not be restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
