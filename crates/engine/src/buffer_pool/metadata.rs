@@ -17,7 +17,7 @@
 //!    is written compressed.
 //! 2. A page that changes leaves its block to the others that share it, so that more blocks are in use than pages need.
 //!    Work that finds no block has these blocks packed again
-//!    ([`Repacker::squeeze`](crate::repack::Repacker::squeeze)). A part of the reserve is kept for that alone
+//!    (`Repacker::squeeze`). A part of the reserve is kept for that alone
 //!    ([`PACKING_BLOCKS`]).
 //! 3. Pages are moved with blocks of the reserve only where they take no more blocks afterwards than they leave free.
 //!

@@ -7,4 +7,6 @@ pub(in crate::db) mod dictionaries;
 pub(in crate::db) mod expiry_removal;
 pub(in crate::db) mod order;
 pub(in crate::db) mod parts;
+pub(in crate::db) mod repack;
+pub(in crate::db) mod shrink;
 pub(in crate::db) mod sparse_leaves;

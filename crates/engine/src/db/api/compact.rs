@@ -10,10 +10,10 @@ use crate::db::calls::thread;
 use crate::db::open::handle::{Db, TheCore};
 pub use crate::db::upkeep::order::Compaction;
 use crate::db::upkeep::order::{OrderEnding, TablePart};
+use crate::db::upkeep::shrink::ShrinkProgress;
 use crate::db::upkeep::sparse_leaves::MergePlace;
 use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
-use crate::shrink::ShrinkProgress;
 
 #[cfg(test)]
 mod tests;

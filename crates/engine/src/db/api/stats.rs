@@ -5,11 +5,11 @@ use nofault_io::disk::DiskInfo;
 use crate::buffer_pool::PoolStats;
 use crate::db::open::handle::Db;
 pub use crate::db::upkeep::order::OrderStats;
+pub use crate::db::upkeep::repack::PackingStats;
+pub use crate::db::upkeep::shrink::{CompactionStats, ShrinkEnding};
 use crate::format::CommitSeq;
 use crate::histogram::Histogram;
 use crate::pages::Store as _;
-pub use crate::repack::PackingStats;
-pub use crate::shrink::{CompactionStats, ShrinkEnding};
 pub use crate::transaction::precedence::TransactionStats;
 use crate::wal::LogStats;
 

@@ -25,6 +25,8 @@ use crate::db::upkeep::dictionaries::{self, DictionaryTrainer};
 use crate::db::upkeep::expiry_removal::ExpiryRemover;
 use crate::db::upkeep::order::TableOrder;
 use crate::db::upkeep::parts::Upkeep;
+use crate::db::upkeep::repack::Repacker;
+use crate::db::upkeep::shrink::Shrinker;
 use crate::db::upkeep::sparse_leaves::SparseLeaves;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,9 +36,7 @@ use crate::format::catalog::EXPIRY_INDEX_KEY;
 use crate::pages::Store;
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
-use crate::repack::Repacker;
 use crate::settings::{CompactionMode, Settings};
-use crate::shrink::Shrinker;
 use crate::transaction::Commits;
 use crate::transaction::visibility::Visibility;
 

@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::order::{Compaction, TablePart};
 use super::parts::Upkeep;
+use super::shrink::{ShrinkEnding, ShrinkProgress};
 use super::sparse_leaves::MergePlace;
 use crate::background::{BackgroundWork, Kind, Next, Signal};
 use crate::btree::Tree;
@@ -25,7 +26,6 @@ use crate::driver::block_on;
 use crate::error::{Error, Result};
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
-use crate::shrink::{ShrinkEnding, ShrinkProgress};
 use crate::sync::notifier::Notifier;
 
 /// Rest after a piece of work, as a multiple of the time that it took, while the database is in use.

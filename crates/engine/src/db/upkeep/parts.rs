@@ -6,10 +6,10 @@ use super::deferred_free::DroppedTables;
 use super::dictionaries::DictionaryTrainer;
 use super::expiry_removal::ExpiryRemover;
 use super::order::TableOrder;
+use super::repack::Repacker;
+use super::shrink::Shrinker;
 use super::sparse_leaves::SparseLeaves;
 use crate::buffer_pool::BufferPool;
-use crate::repack::Repacker;
-use crate::shrink::Shrinker;
 use crate::wal::Log;
 
 /// The work by which the data file of a database stays short and in order.

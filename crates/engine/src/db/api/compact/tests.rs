@@ -10,9 +10,9 @@ use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
 use crate::db::api::table::Table;
+use crate::db::upkeep::shrink::ShrinkEnding;
 use crate::pages::{Durability, Store as _};
 use crate::settings::Settings;
-use crate::shrink::ShrinkEnding;
 use crate::{Batch, blocking};
 
 const KEYS: u32 = 30_000;

@@ -40,7 +40,7 @@ const EXCESS_BLOCKS_IDLE: u64 = 128;
 const ROUNDS_MAX: usize = 5;
 
 /// Makes one data file shorter.
-pub(crate) struct Shrinker {
+pub(in crate::db) struct Shrinker {
     checkpointer: Arc<Checkpointer>,
     pool: BufferPool,
     /// Held by the thread that shrinks the file.
@@ -112,15 +112,15 @@ impl fmt::Display for ShrinkEnding {
 
 /// The progress of a pass.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ShrinkProgress {
+pub(in crate::db) struct ShrinkProgress {
     /// Pages moved from the end.
-    pub(crate) pages_moved: u64,
+    pub(in crate::db) pages_moved: u64,
     /// Bytes by which the file became shorter.
-    pub(crate) bytes_given_back: u64,
+    pub(in crate::db) bytes_given_back: u64,
 }
 
 impl Shrinker {
-    pub(crate) fn new(checkpointer: Arc<Checkpointer>, pool: BufferPool) -> Self {
+    pub(in crate::db) fn new(checkpointer: Arc<Checkpointer>, pool: BufferPool) -> Self {
         Self { checkpointer, pool, turn: Mutex::default(), stats: Mutex::default() }
     }
 
@@ -129,7 +129,7 @@ impl Shrinker {
     }
 
     /// Returns the statistics.
-    pub(crate) fn stats(&self) -> CompactionStats {
+    pub(in crate::db) fn stats(&self) -> CompactionStats {
         self.lock().clone()
     }
 
@@ -138,7 +138,7 @@ impl Shrinker {
     ///
     /// # Errors
     /// As [`Relocator::defragment`] and [`Checkpointer::checkpoint`].
-    pub(crate) fn shrink(
+    pub(in crate::db) fn shrink(
         &self,
         relocator: &mut Relocator,
         rest: &mut dyn FnMut(Duration, u64, &ShrinkProgress) -> bool,
@@ -243,7 +243,7 @@ impl Shrinker {
 
     /// Cuts the free end of the file after the last checkpoint, where an idle database would be made shorter. No page is moved: closing must
     /// not take long. After an error the file is as long as it was.
-    pub(crate) fn cut_before_closing(&self) {
+    pub(in crate::db) fn cut_before_closing(&self) {
         if self.is_due(true) {
             let _ = self.cut();
         }
@@ -251,7 +251,7 @@ impl Shrinker {
 
     /// Returns whether so much of the file would be given back that it is worth the work. While the database is in use
     /// (not `is_idle`), blocks waiting for a checkpoint to be free count as used: others will wait soon.
-    pub(crate) fn is_due(&self, is_idle: bool) -> bool {
+    pub(in crate::db) fn is_due(&self, is_idle: bool) -> bool {
         let excess = self.pool.excess_blocks();
         let (blocks, least, share) = match is_idle {
             true => (excess.idle, EXCESS_BLOCKS_IDLE, EXCESS_SHARE_IDLE),
@@ -264,12 +264,12 @@ impl Shrinker {
     ///
     /// # Errors
     /// As [`Checkpointer::checkpoint`].
-    pub(crate) fn checkpoint(&self) -> Result<()> {
+    pub(in crate::db) fn checkpoint(&self) -> Result<()> {
         self.checkpointer.checkpoint().map(drop)
     }
 
     /// Sets the notifier of the thread to be woken after each checkpoint.
-    pub(crate) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
+    pub(in crate::db) fn notify_after_checkpoints(&self, notifier: Arc<Notifier>) {
         self.checkpointer.notify_after_checkpoints(notifier);
     }
 }

@@ -14,11 +14,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::shrink::ShrinkEnding;
 use crate::buffer_pool::{BufferPool, LooseMove, LooseStep, Relocator};
 use crate::checkpoint::Checkpointer;
 use crate::error::Result;
 use crate::events;
-use crate::shrink::ShrinkEnding;
 
 /// Part of the blocks that could be saved from which on a pass is due, of a database in use and of an idle one: blocks
 /// are emptied by the next changes anyway …
@@ -48,7 +48,7 @@ pub struct PackingStats {
 
 /// Repacks the compressed pages of one database.
 #[derive(Debug, Default)]
-pub(crate) struct Repacker {
+pub(in crate::db) struct Repacker {
     stats: Mutex<PackingStats>,
     /// The numbers of compressed pages and of their blocks after a pass without gain.
     fruitless: Mutex<Option<(u64, u64)>>,
@@ -66,12 +66,12 @@ impl Repacker {
     }
 
     /// Returns the statistics.
-    pub(crate) fn stats(&self) -> PackingStats {
+    pub(in crate::db) fn stats(&self) -> PackingStats {
         self.lock().clone()
     }
 
     /// Returns whether so many blocks could be saved that a pass is worth the work.
-    pub(crate) fn is_due(&self, pool: &BufferPool, is_idle: bool) -> bool {
+    pub(in crate::db) fn is_due(&self, pool: &BufferPool, is_idle: bool) -> bool {
         let (packed, totals) = {
             let metadata = pool.metadata().lock();
             (metadata.allocator.page_counts().packed(), metadata.allocator.shared())
@@ -85,7 +85,7 @@ impl Repacker {
     ///
     /// # Errors
     /// As [`Relocator::defragment`] and [`Checkpointer::checkpoint`].
-    pub(crate) fn repack(
+    pub(in crate::db) fn repack(
         &self,
         (pool, checkpointer): (&BufferPool, &Checkpointer),
         relocator: &mut Relocator,
@@ -130,7 +130,7 @@ impl Repacker {
     ///
     /// # Errors
     /// As [`Relocator::defragment`] and [`Checkpointer::checkpoint`].
-    pub(crate) fn squeeze(
+    pub(in crate::db) fn squeeze(
         &self,
         (pool, checkpointer): (&BufferPool, &Checkpointer),
         relocator: &mut Relocator,
