@@ -1,7 +1,5 @@
 //! The flags of `nofault db`.
 
-mod opening;
-
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -9,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use nofault::settings::Compression;
 use nofault_lab::config::parse_bytes;
 
-pub(crate) use self::opening::{OpenArguments, ReadingArguments};
 use crate::lab_args::ResultArguments;
+pub(crate) use crate::opening_args::{OpenArguments, ReadingArguments};
 use crate::times::parse_expiry;
 
 /// The arguments of `nofault db`: one of its commands.

@@ -1,7 +1,5 @@
 //! The flags of `nofault lab`, and how they change a configuration.
 
-mod flags;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,7 +8,7 @@ use nofault_lab::config::{Config, ExperimentId, Preset, parse_bytes};
 use nofault_lab::error::{LabError, LabErrorKind, Result};
 use nofault_lab::{experiments, settings};
 
-use flags::ExperimentFlags;
+use crate::lab_flags::ExperimentFlags;
 
 use crate::verdict::{VerdictArguments, WorkloadFlags};
 

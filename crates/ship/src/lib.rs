@@ -41,6 +41,7 @@
 #![warn(missing_debug_implementations)]
 
 mod address;
+mod assembly;
 mod base;
 mod clock;
 mod error;

@@ -4,15 +4,13 @@
 //! Kept true by: an object counts only if its label names the history, and after all of it was read and compared with its checksums. Nothing is
 //! removed: an object that the new manifest does not name stays where it is, also when shippers clean up later (`spared_before`).
 
-mod assembly;
-
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use self::assembly::{Assembly, Sound};
+use crate::assembly::{Assembly, Sound};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Span, spans};
 use crate::label::{Content, Label};

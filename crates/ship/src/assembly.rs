@@ -8,9 +8,9 @@ use crate::manifest::{Base, Epoch, EpochName, LogObject, NamedObject};
 
 /// An object that was read and is sound.
 #[derive(Debug, Clone)]
-pub(super) struct Sound {
-    pub(super) label: Label,
-    pub(super) object: NamedObject,
+pub(crate) struct Sound {
+    pub(crate) label: Label,
+    pub(crate) object: NamedObject,
 }
 
 /// The objects of one epoch that no copy of the manifest names.
@@ -25,19 +25,19 @@ struct UnnamedObjects {
 
 /// Epochs put together.
 #[derive(Debug)]
-pub(super) struct Assembly {
+pub(crate) struct Assembly {
     epochs: Vec<Epoch>,
     unnamed: BTreeMap<(u64, String, String), (EpochName, UnnamedObjects)>,
 }
 
 impl Assembly {
     /// Begins with the epochs of a copy of the manifest.
-    pub(super) fn new(epochs: Vec<Epoch>) -> Self {
+    pub(crate) fn new(epochs: Vec<Epoch>) -> Self {
         Self { epochs, unnamed: BTreeMap::new() }
     }
 
     /// Adds objects that the copy does not name.
-    pub(super) fn add(&mut self, objects: Vec<Sound>) {
+    pub(crate) fn add(&mut self, objects: Vec<Sound>) {
         for Sound { label, object } in objects {
             let name = label.epoch;
             let key = (name.id, name.database.clone(), name.begun_by.clone());
@@ -55,7 +55,7 @@ impl Assembly {
     }
 
     /// Returns the epochs. Useless and missing objects are added to the remarks.
-    pub(super) fn finish(self, remarks: &mut Vec<String>) -> Vec<Epoch> {
+    pub(crate) fn finish(self, remarks: &mut Vec<String>) -> Vec<Epoch> {
         let Self { mut epochs, unnamed } = self;
         // Of epochs with one number the first ones were never named: each was begun by a shipper that ended before.
         let mut newest: BTreeMap<u64, (EpochName, UnnamedObjects)> = BTreeMap::new();

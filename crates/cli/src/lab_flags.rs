@@ -12,8 +12,8 @@ use nofault_lab::settings;
 
 /// The experiments' flags given on the command line, with their values.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ExperimentFlags {
-    pub(super) given: Vec<FlagValue>,
+pub(crate) struct ExperimentFlags {
+    pub(crate) given: Vec<FlagValue>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
