@@ -461,7 +461,8 @@ blocking! {
 /// See [`db::TypedView`].
 pub struct TypedView<S, K, V>(db::TypedView<S, K, V>);
 
-/// A table with keys of type `K`, in their order, and values of type `V`, for threads. See [`db::TypedTable`].
+/// A table with keys of type `K`, in their order, and values of type `V`, for threads: its calls stand at [`TypedView`]. See
+/// [`db::TypedTable`].
 ///
 /// ```
 /// # let folder = tempfile::tempdir().unwrap();

@@ -161,6 +161,7 @@ pub struct TypedView<S, K, V> {
 }
 
 /// A table with keys of type `K`, in their order, and values of type `V`. Cheap to clone.
+/// **Its calls stand at [`TypedView`]**, which snapshots and transactions share.
 ///
 /// Keys and values are given by reference, in any form with the same bytes: `str` for `String`, `(&str, u64)` for
 /// `(String, u64)`. The table of bytes below is [`TypedTable::raw`]. An entry in it that is not of these types is an
@@ -224,10 +225,10 @@ pub struct TypedView<S, K, V> {
 /// ```
 pub type TypedTable<K, V> = TypedView<Table, K, V>;
 
-/// A [`TypedTable`] in a [`Snapshot`].
+/// A [`TypedTable`] in a [`Snapshot`]: its calls stand at [`TypedView`].
 pub type TypedSnapshot<'t, K, V> = TypedView<In<'t, Snapshot>, K, V>;
 
-/// A [`TypedTable`] in a [`Transaction`]. What is read through it counts as read: see [`Transaction::get`].
+/// A [`TypedTable`] in a [`Transaction`]: its calls stand at [`TypedView`]. What is read through it counts as read: see [`Transaction::get`].
 pub type TypedTransaction<'t, K, V> = TypedView<In<'t, Transaction>, K, V>;
 
 impl<S: Clone, K, V> Clone for TypedView<S, K, V> {
