@@ -65,7 +65,7 @@ const RUNS: &[Run] = &[
         aliasing: Aliasing::Unchecked,
         tests: &[
             "buffer_pool::epochs::",
-            "buffer_pool::reads::state::",
+            "buffer_pool::reads::read::",
             "buffer_pool::tests::dropped",
             "buffer_pool::tests::portions::",
             "buffer_pool::tests::reads::",

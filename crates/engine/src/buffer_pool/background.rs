@@ -96,7 +96,7 @@ impl BackgroundWriter {
     /// no frame here wakes no thread, as this round has just looked for frames.
     fn offer_reads(&self) {
         self.signal.set_starving(true);
-        self.reads.send();
+        self.reads.dispatcher().send();
         if !self.reads.scheduler().is_short_of_frames() {
             self.signal.set_starving(false);
             if self.reads.scheduler().is_short_of_frames() {

@@ -3,7 +3,7 @@
 //! A miss marks its page *loading* in the page table and stages a read; a submission gives staged reads a frame and sends them
 //! together. The thread that takes completions from the queue installs their pages and wakes the waiters. One thread at a time has
 //! the queue; the others leave their reads staged and go on, so an executor's thread never waits for the queue. A thread that may
-//! block and needs one page carries the read out itself: without a ticket ([`Reads::read_alone`]), or, where it has one, by taking
+//! block and needs one page carries the read out itself: without a ticket ([`Dispatcher::read_alone`]), or, where it has one, by taking
 //! the read back if it has not been submitted yet.
 //!
 //! A compressed page whose block is in memory already ([`super::compressed_tier`]) needs no read: the thread that misses it restores it.
@@ -15,41 +15,23 @@
 //!
 //! | part | purpose |
 //! |---|---|
-//! | `state` | one read, its states, and the table of the legal transitions |
-//! | `scratch`, `device` | memory for runs; the places at the device |
-//! | `scan_memory`, `scan_run` | private runs of scans, and their memory |
-//! | `completed` | reads that the device is done with |
-//! | `in_flight` | groups reads into operations, and holds them until they complete |
-//! | `staged` | reads that wait for a thread that sends them |
-//! | `scheduler` | the queue and its next holder, and the counts of all reads |
-//! | `read_watch` | keeps the queue's descriptor for pollers |
-//! | `completion_demand` | decides which thread takes completions |
-//! | `failure` | ends all waits after a panic |
-//! | `installer` | checks completed reads, installs their pages, wakes the waiters |
-//! | `restorer` | restores pages whose blocks are in the compressed tier |
+//! | `scan_run` | private runs of scans, and their memory |
+//! | `read` | one read, its states and their legal transitions; the operation that carries reads out, and what it brings |
+//! | `queue` | groups reads into operations, and holds them until they complete |
+//! | `scheduler` | staged reads, the queue and its next holder, the places at the device, and the counts of all reads |
+//! | `installer` | checks completed reads, installs or restores their pages, wakes the waiters; ends all waits after a panic |
 //! | `standstill` | ends waits for frames when no frame can become free |
-//! | `dispatcher` | sends staged reads and takes completions |
-//! | `executor` | completions that an executor takes by itself |
-//! | `direct` | reads that a thread carries out itself |
+//! | `dispatcher` | carries operations out: sends staged reads and takes completions, or reads on the calling thread |
+//! | `completion_demand` | decides which thread takes completions: the pool's, an executor, or those that wait |
 
-mod completed;
 mod completion_demand;
-mod device;
-mod direct;
 mod dispatcher;
-mod executor;
-mod failure;
-mod in_flight;
 mod installer;
-mod read_watch;
-mod restorer;
-mod scan_memory;
+mod queue;
+mod read;
 mod scan_run;
 mod scheduler;
-mod scratch;
-mod staged;
 mod standstill;
-mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,24 +40,18 @@ use std::time::Duration;
 use nofault_io::disk::{Disk, QueueOptions};
 
 use self::completion_demand::CompletionDemand;
-pub(super) use self::completion_demand::ServedScan;
-use self::direct::DirectReads;
+pub(crate) use self::completion_demand::ReadCompletions;
+pub(super) use self::completion_demand::{ReadWatch, ServedScan};
 use self::dispatcher::{BUSY_WITH, Dispatcher};
-pub(crate) use self::executor::ReadCompletions;
-use self::failure::Failure;
-use self::in_flight::ReadQueue;
-use self::installer::Installer;
-pub(super) use self::read_watch::ReadWatch;
-use self::restorer::Restorer;
-pub(crate) use self::scan_memory::SCAN_BYTES_MIN;
-use self::scan_memory::{ScanBytes, ScanMemory};
-use self::scan_run::ScanRead;
+use self::installer::{Failure, Installer};
+use self::queue::ReadQueue;
+use self::read::{Read, Scratch};
+pub(crate) use self::scan_run::SCAN_BYTES_MIN;
 pub(super) use self::scan_run::ScanRun;
+use self::scan_run::{ScanBytes, ScanMemory, ScanRead};
 use self::scheduler::Scheduler;
-use self::scratch::Scratch;
 pub(crate) use self::standstill::IsLogWriting;
 use self::standstill::Standstill;
-use self::state::Read;
 use super::compressed_tier::Need;
 use super::evict::Evictor;
 use super::options::PoolOptions;
@@ -100,7 +76,7 @@ const SCAN_RUNS_PARTIAL: usize = 3;
 /// Returns the bytes of memory for runs, in addition to the frames of a pool.
 pub(super) fn run_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     let frames = frames as usize;
-    (scratch::bytes_for(frames, page_bytes) + scan_memory::bytes_for(frames, page_bytes, scan_bytes_min)) as u64
+    (Scratch::bytes_for(frames, page_bytes) + ScanMemory::bytes_for(frames, page_bytes, scan_bytes_min)) as u64
 }
 
 /// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
@@ -119,8 +95,6 @@ pub(super) struct Reads {
     dispatcher: Arc<Dispatcher>,
     installer: Arc<Installer>,
     standstill: Arc<Standstill>,
-    restorer: Arc<Restorer>,
-    direct: DirectReads,
     scratch: Arc<Scratch>,
     scan_memory: Arc<ScanMemory>,
 }
@@ -163,15 +137,13 @@ impl Reads {
         let queue = disk.queue(&options).map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let run_blocks_max =
             (frames.count() / READ_AHEAD_SHARE).clamp(1, (READ_AHEAD_BYTES_MAX / frames.page_bytes()).max(1)) as u64;
-        let scheduler =
-            Arc::new(Scheduler::new(ReadQueue::new(queue, Arc::clone(&scratch), run_blocks_max), at_device_max));
+        let queue = ReadQueue::new(queue, Arc::clone(&scratch), frames.page_bytes(), run_blocks_max);
+        let scheduler = Arc::new(Scheduler::new(queue, at_device_max));
         let demand = Arc::new(CompletionDemand::default());
         let installer = Arc::new(Installer::new(versions, evictor, &scheduler));
-        let restorer = Arc::new(Restorer::new((versions, evictor), (&scheduler, &installer)));
         let standstill = Arc::new(Standstill::new((versions, writer), (&scheduler, &installer)));
         let below = (versions, evictor, signal);
-        let dispatcher = Arc::new(Dispatcher::new(below, &scheduler, (&installer, &standstill)));
-        let direct = DirectReads::new(disk, below, (&scheduler, &dispatcher), (&installer, &restorer, &scratch));
+        let dispatcher = Arc::new(Dispatcher::new(disk, below, (&scheduler, &scratch), (&installer, &standstill)));
         let (versions, evictor, signal) = (Arc::clone(versions), Arc::clone(evictor), Arc::clone(signal));
         Ok(Self {
             versions,
@@ -182,8 +154,6 @@ impl Reads {
             dispatcher,
             installer,
             standstill,
-            restorer,
-            direct,
             scratch,
             scan_memory,
         })
@@ -236,7 +206,7 @@ impl Reads {
     /// is in memory: at once if its block is, and the budget allows to restore it.
     pub(super) fn request(&self, missing: Missing, waiter: &Arc<Waiter>, budget: &mut Budget) {
         let begun = self.begin(missing, Some(waiter));
-        let mut missed = begun.and_then(|read| self.restorer.restore(read, budget));
+        let mut missed = begun.and_then(|read| self.installer.restore(read, budget));
         if let Some(read) = &mut missed {
             read.keeps_block = self.versions.pages().note_missed(&read.id, read.need);
         }
@@ -249,7 +219,7 @@ impl Reads {
         pages.iter().for_each(|missing| self.versions.pages().prefetch(missing.page));
         let mut budget = Budget::new();
         let begun = pages.iter().filter_map(|missing| self.begin(*missing, None));
-        let reads: Vec<Read> = begun.filter_map(|read| self.restorer.restore(read, &mut budget)).collect();
+        let reads: Vec<Read> = begun.filter_map(|read| self.installer.restore(read, &mut budget)).collect();
         let count = reads.len();
         self.stage(reads.into_iter());
         count
@@ -334,38 +304,10 @@ impl Reads {
         }
     }
 
-    /// Reads one page on the calling thread, without a waiter, if the page is not being read yet. Returns false when
-    /// the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks it up
-    /// again.
-    ///
-    /// # Errors
-    /// The error of the read.
-    pub(super) fn read_alone(&self, missing: Missing) -> Result<bool> {
-        self.direct.read_alone(missing)
-    }
-
-    /// Returns whether [`Reads::read_together`] would read these pages by a single call, judged by their blocks in the page table.
-    pub(super) fn are_neighbours(&self, pages: &[Missing]) -> bool {
-        self.direct.are_neighbours(pages)
-    }
-
-    /// Reads pages on the calling thread as [`Reads::read_alone`] does, if their blocks lie together.
-    ///
-    /// # Errors
-    /// The error of the read of a single page.
-    pub(super) fn read_together(&self, missing: &[Missing]) -> Result<bool> {
-        self.direct.read_together(missing)
-    }
-
     /// Submits staged reads as long as there are frames, and takes completions, unless another thread has the read
     /// queue.
     pub(super) fn submit(&self) {
         self.dispatcher.submit();
-    }
-
-    /// Submits and takes completions as [`Reads::submit`] does, but wakes no thread.
-    pub(super) fn send(&self) {
-        self.dispatcher.send();
     }
 
     /// Submits the staged reads if they are enough for a batch. Returns whether they were.
@@ -405,7 +347,7 @@ impl Reads {
     /// # Errors
     /// The queue's error, when the queue cannot be used any more.
     pub(super) fn wait_round(&self, waiter: &Arc<Waiter>) -> Result<Round> {
-        if self.direct.read_here(waiter) {
+        if self.dispatcher.read_here(waiter) {
             return Ok(Round::Moved);
         }
         if self.dispatcher.unload_run() {
@@ -503,8 +445,7 @@ impl Reads {
         self.scheduler.queue().run_blocks()
     }
 
-    /// Returns the dispatcher, for tests.
-    #[cfg(test)]
+    /// Returns the dispatcher, which carries out reads.
     pub(super) fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
     }

@@ -105,15 +105,15 @@ impl Store for BufferPool {
     }
 
     fn read_alone(&self, missing: Missing) -> Result<bool> {
-        self.reads.read_alone(missing)
+        self.reads.dispatcher().read_alone(missing)
     }
 
     fn read_together(&self, missing: &[Missing]) -> Result<bool> {
-        self.reads.read_together(missing)
+        self.reads.dispatcher().read_together(missing)
     }
 
     fn are_neighbours(&self, pages: &[Missing]) -> bool {
-        self.reads.are_neighbours(pages)
+        self.reads.dispatcher().are_neighbours(pages)
     }
 
     fn submit(&self) {

@@ -90,7 +90,7 @@ impl Tier {
         self.insert(1);
     }
 
-    /// A page is missed: `Restorer`.
+    /// A page is missed: `Installer`.
     fn restore(&self) {
         self.pinned.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

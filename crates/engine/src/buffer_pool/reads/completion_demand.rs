@@ -12,14 +12,16 @@
 //! requested reads are not submitted. So while a scan is under way the completion thread listens to the queue, as it does for
 //! executors, and waiting threads rely on it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nofault_io::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::read_watch::ReadWatch;
+use super::dispatcher::Dispatcher;
+use super::scheduler::Scheduler;
 use crate::sync::notifier::Notifier;
 
 /// Time for which the completion thread sleeps between polls when the queue has no descriptor.
@@ -224,10 +226,86 @@ impl Drop for ServedScan {
     }
 }
 
+/// A watch over the read queue, which ends when this is dropped: while one lives, the queue keeps its descriptor, for a thread or an
+/// executor to poll. A queue at rest may have no descriptor: one on a ring borrows the ring for its operations, and for these watches.
+pub(crate) struct ReadWatch {
+    scheduler: Arc<Scheduler>,
+    ready_fd: Option<OwnedFd>,
+}
+
+impl ReadWatch {
+    /// Begins a watch. Waits for the thread with the queue.
+    pub(super) fn begin(scheduler: &Arc<Scheduler>) -> Self {
+        Self { ready_fd: scheduler.begin_watch(), scheduler: Arc::clone(scheduler) }
+    }
+
+    /// Returns a descriptor that is readable when the queue has completions; `None` when the queue has none, or the process none
+    /// left.
+    pub(crate) fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.ready_fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes the descriptor out of the watch, which must outlive its use.
+    pub(super) fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.ready_fd.take()
+    }
+}
+
+impl Drop for ReadWatch {
+    fn drop(&mut self) {
+        self.scheduler.end_watch();
+    }
+}
+
+/// The right of an executor to take completions itself. While such a right exists and is used, the completion
+/// thread is idle.
+pub(crate) struct ReadCompletions {
+    /// The process with the queue.
+    process: Process,
+    demand: Arc<CompletionDemand>,
+    dispatcher: Arc<Dispatcher>,
+    ready_fd: OwnedFd,
+    _watch: ReadWatch,
+}
+
+impl ReadCompletions {
+    /// Creates the right of an executor; `None` when the queue has no descriptor that the executor could poll.
+    pub(super) fn new(
+        demand: &Arc<CompletionDemand>,
+        dispatcher: &Arc<Dispatcher>,
+        mut watch: ReadWatch,
+    ) -> Option<Self> {
+        let (process, ready_fd) = (Process::current(), watch.take_fd()?);
+        demand.begin_executor();
+        let (demand, dispatcher) = (Arc::clone(demand), Arc::clone(dispatcher));
+        Some(Self { process, demand, dispatcher, ready_fd, _watch: watch })
+    }
+
+    /// Takes completions and submits queued reads, unless another thread is doing so.
+    pub(crate) fn take(&self) {
+        if self.process.is_here() {
+            self.demand.note_take();
+            self.dispatcher.take();
+        }
+    }
+}
+
+impl AsFd for ReadCompletions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready_fd.as_fd()
+    }
+}
+
+impl Drop for ReadCompletions {
+    fn drop(&mut self) {
+        if self.process.is_here() {
+            self.demand.end_executor();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     #[test]

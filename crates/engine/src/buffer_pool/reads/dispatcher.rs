@@ -1,19 +1,30 @@
-//! Sends staged reads to the device, and takes their completions: the work of the thread with the read queue.
+//! Carries reads out, in one of two ways: the thread with the read queue sends staged reads to the device and takes their completions; and
+//! a thread that may block reads by one system call what it needs itself, a single page, or pages whose blocks lie together.
+//! Both make the same operations ([`ReadOperation`]) and leave what comes back to the [`Installer`], which needs no device where a block is in
+//! the compressed tier.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use super::completed::{CompletedPages, CompletedRead};
-use super::in_flight::{ReadQueue, SendOutcome};
-use super::installer::Installer;
+use nofault_io::aligned::IoBuf;
+use nofault_io::disk::Disk;
+
+use super::installer::{Aftermath, Installer};
+use super::queue::{ReadQueue, SendOutcome, are_one_run};
+use super::read::{CompletedReads, Read, ReadOperation, Scratch};
 use super::scheduler::Scheduler;
 use super::standstill::Standstill;
+use crate::budget::Budget;
+use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
+use crate::buffer_pool::frames::OwnedFrame;
+use crate::buffer_pool::page_table::ReadRequest;
 use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::waiter::Waiter;
 use crate::buffer_pool::writer_signal::WriterSignal;
 use crate::error::{Error, Result};
-use crate::events;
+use crate::pages::Missing;
 
 /// Number of operations submitted with one system call. The device serves a tenth more reads in groups of this size
 /// than in large groups.
@@ -24,29 +35,34 @@ pub(super) const BUSY_WITH: usize = 12;
 /// Fewest adjacent frames for which a long run of blocks is cut into shorter runs, each read directly into such frames.
 const CUT_AT_LEAST: usize = 32;
 
-/// Submits reads from the scheduler to the device and takes their completions.
+/// Carries out the reads of a pool.
 pub(crate) struct Dispatcher {
+    disk: Arc<dyn Disk>,
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
     signal: Arc<WriterSignal>,
     scheduler: Arc<Scheduler>,
     installer: Arc<Installer>,
     standstill: Arc<Standstill>,
+    scratch: Arc<Scratch>,
 }
 
 impl Dispatcher {
     pub(super) fn new(
+        disk: &Arc<dyn Disk>,
         (versions, evictor, signal): (&Arc<Versions>, &Arc<Evictor>, &Arc<WriterSignal>),
-        scheduler: &Arc<Scheduler>,
+        (scheduler, scratch): (&Arc<Scheduler>, &Arc<Scratch>),
         (installer, standstill): (&Arc<Installer>, &Arc<Standstill>),
     ) -> Self {
         Self {
+            disk: Arc::clone(disk),
             versions: Arc::clone(versions),
             evictor: Arc::clone(evictor),
             signal: Arc::clone(signal),
             scheduler: Arc::clone(scheduler),
             installer: Arc::clone(installer),
             standstill: Arc::clone(standstill),
+            scratch: Arc::clone(scratch),
         }
     }
 
@@ -64,7 +80,7 @@ impl Dispatcher {
     /// Submits staged reads and takes completions, as [`Dispatcher::submit`] does, but wakes no thread. Returns true
     /// when reads are left while none is at the device, so that no completion will lead to the next attempt. While the
     /// device is busy, the thread that takes the next completion submits more.
-    pub(super) fn send(&self) -> bool {
+    pub(crate) fn send(&self) -> bool {
         // Repeats when reads were staged after the last check and their thread found the queue taken.
         while self.scheduler.has_unsent() {
             let Some(queue) = self.scheduler.try_queue() else { return false };
@@ -109,15 +125,14 @@ impl Dispatcher {
     /// The queue's error, when the queue cannot be used any more.
     pub(super) fn work(&self, queue: MutexGuard<'_, ReadQueue>, wait_for: usize) -> Result<usize> {
         let _fails = self.installer.failure().guard();
-        let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        let mut completed = CompletedReads::default();
         // Released before the guard by a panic as well, and before runs, whose end wakes tasks.
         let mut queue = queue;
-        let started = self.start_staged(&mut queue, (&mut completed, &mut runs));
+        let started = self.start_staged(&mut queue, &mut completed);
         // One completion of a run may bring all the pages of a waiter.
         let most = if queue.has_runs() { 1 } else { usize::MAX };
-        let wait_for =
-            if completed.is_empty() && runs.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
-        let (count, reaped) = queue.reap(wait_for, &mut completed, &mut runs);
+        let wait_for = if completed.is_empty() && queue.operation_count() > 0 { wait_for.min(most) } else { 0 };
+        let (count, reaped) = queue.reap(wait_for, &mut completed);
         if let Some(pace) = queue.note_pace(count) {
             self.versions.pages().tier().note_pace(pace);
         }
@@ -127,9 +142,10 @@ impl Dispatcher {
         self.scheduler.set_in_line(queue.in_line());
         self.scheduler.let_rest(&mut queue);
         drop(queue);
+        let CompletedReads { pages, runs } = completed;
         let run_count = runs.len();
-        let progress = started + completed.len() + run_count;
-        self.installer.finish_all(completed);
+        let progress = started + pages.len() + run_count;
+        self.installer.finish_all(pages);
         if let Some((error, given_up)) = refused {
             self.installer.give_up(given_up, &Error::from_io("send reads", error));
         }
@@ -153,23 +169,10 @@ impl Dispatcher {
     /// Installs the pages of one completed run, or of a piece of one. Returns false when there is no completed run.
     pub(super) fn unload_run(&self) -> bool {
         let _fails = self.installer.failure().guard();
-        let Some(run) = self.scheduler.next_completed_run() else { return false };
-        match run {
-            CompletedPages::OfPool(run) => {
-                let (completed, unused) = run.unload(self.versions.frames().page_bytes());
-                self.installer.finish_all(completed);
-                self.versions.frame_waits().return_frames(unused);
-            }
-            CompletedPages::OfScan(read) => {
-                self.scheduler.note_finished(read.run().pages().len());
-                for page in read.check(self.versions.file_codec()) {
-                    // The scan reads it again, through the pool.
-                    events::checksum_retry(page);
-                    self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-        true
+        let run = self.scheduler.next_completed_run();
+        let is_there = run.is_some();
+        run.into_iter().for_each(|run| self.installer.install_run(run));
+        is_there
     }
 
     /// Submits unsent reads when the device will soon be idle, and takes no completions.
@@ -178,13 +181,14 @@ impl Dispatcher {
             return;
         }
         let _fails = self.installer.failure().guard();
-        let (mut completed, mut runs) = (Vec::new(), Vec::new());
+        let mut completed = CompletedReads::default();
         let Some(mut queue) = self.scheduler.try_queue() else { return };
-        self.start_staged(&mut queue, (&mut completed, &mut runs));
+        self.start_staged(&mut queue, &mut completed);
         // If the kernel refuses, nothing is lost: the next thread that looks for unsent reads submits again or reports the error.
         self.scheduler.set_stuck(queue.submit().is_err());
         drop(queue);
-        self.installer.finish_all(completed);
+        let CompletedReads { pages, runs } = completed;
+        self.installer.finish_all(pages);
         let ended = runs.len();
         self.scheduler.add_completed_runs(runs);
         for _ in 0..ended {
@@ -194,13 +198,8 @@ impl Dispatcher {
 
     /// Gives frames to reads in line and sends them, as long as the device has free places. Returns how many operations
     /// were sent.
-    fn start_staged(
-        &self,
-        queue: &mut ReadQueue,
-        (completed, runs): (&mut Vec<CompletedRead>, &mut Vec<CompletedPages>),
-    ) -> usize {
+    fn start_staged(&self, queue: &mut ReadQueue, completed: &mut CompletedReads) -> usize {
         self.scheduler.staged().line_up(queue);
-        let page_bytes = self.versions.frames().page_bytes();
         let device = self.scheduler.device();
         let mut started = 0;
         let mut put_off = Vec::new();
@@ -209,7 +208,7 @@ impl Dispatcher {
             let adjacent = queue.adjacent_blocks(run);
             let memory = adjacent.and_then(|blocks| self.evictor.run_for_read(blocks.min(CUT_AT_LEAST), blocks));
             let sent = if let Some(memory) = memory {
-                let (sent, unused) = queue.send_direct(run, memory, page_bytes);
+                let (sent, unused) = queue.send_into(run, memory, completed);
                 self.versions.frame_waits().return_frames(unused);
                 sent
             } else {
@@ -221,7 +220,7 @@ impl Dispatcher {
                     self.signal.wake_for_frames();
                     break;
                 }
-                queue.send(count, page_bytes, completed)
+                queue.send(count, completed)
             };
             if matches!(sent, SendOutcome::InFlight) {
                 started += 1;
@@ -237,7 +236,7 @@ impl Dispatcher {
         }
         queue.put_first(put_off);
         while queue.has_scan_to_send() && device.enter() {
-            match queue.send_for_scan(page_bytes, runs) {
+            match queue.send_for_scan(completed) {
                 SendOutcome::InFlight => {
                     started += 1;
                     self.note_sent(queue, started);
@@ -270,5 +269,191 @@ impl Dispatcher {
         let lacking = queue.frames_lacking(run);
         let mut frames = if lacking > 1 { self.evictor.frames_for_reads(lacking) } else { Vec::new() };
         queue.give_frames(run, || frames.pop().or_else(|| self.evictor.frame_for_read()))
+    }
+
+    /// Reads the only page that a blocking waiter waits for on the waiter's own thread, if its read is still staged.
+    /// This takes one system call, needs no lock of the read queue, and no other thread has to wake this one. Returns
+    /// whether the page was read, or its read failed.
+    pub(super) fn read_here(&self, waiter: &Arc<Waiter>) -> bool {
+        let Some(page) = waiter.only_read() else { return false };
+        let _fails = self.installer.failure().guard();
+        let Some(mut read) = self.scheduler.staged().take(page) else { return false };
+        if read.frame.is_none() {
+            read.frame = self.evictor.frame_for_read();
+        }
+        let Some(owned) = read.frame.take_if(|_| self.scheduler.device().enter()) else {
+            self.scheduler.staged().put_back(read);
+            return false;
+        };
+        // All waiters for the page receive an error, this thread's waiter among them.
+        let _ = self.carry_out(read, owned);
+        true
+    }
+
+    /// Reads or restores one page on the calling thread, without a waiter, if the page is not being read yet. Returns
+    /// false when the page must be requested instead. The page is not pinned, so it may be evicted before the caller looks
+    /// it up again.
+    ///
+    /// # Errors
+    /// The error of the read.
+    pub(crate) fn read_alone(&self, missing: Missing) -> Result<bool> {
+        // All resources are taken before the page is marked as being read, because other threads wait for the read from
+        // then on.
+        let Some(owned) = self.evictor.frame_for_read() else { return Ok(false) };
+        if !self.scheduler.device().enter() {
+            self.versions.frame_waits().return_frames(vec![owned]);
+            return Ok(false);
+        }
+        let _fails = self.installer.failure().guard();
+        let request = self.versions.pages().request_read(missing, None);
+        let ReadRequest::New(id) = request else {
+            self.scheduler.device().leave();
+            self.versions.frame_waits().return_frames(vec![owned]);
+            self.submit();
+            return Ok(matches!(request, ReadRequest::InMemory));
+        };
+        let (mut read, owned) = match self.installer.restore_into(Read::new(id, Need::InThread), owned) {
+            Err(missed) => missed,
+            Ok(()) => {
+                self.scheduler.device().leave();
+                self.signal.wake_if_starving();
+                return Ok(true);
+            }
+        };
+        read.keeps_block = self.versions.pages().note_missed(&read.id, Need::InThread);
+        self.versions.counters().misses.fetch_add(1, Ordering::Relaxed);
+        self.scheduler.begin(1);
+        let begun = id.at.is_compressed.then(Instant::now);
+        let failed = self.carry_out(read, owned);
+        if let Some(begun) = begun {
+            self.versions.pages().tier().note_wait(begun.elapsed());
+        }
+        // As at the end of a ticket: the new page can be evicted, and a waiter may take the queue.
+        self.signal.wake_if_starving();
+        self.scheduler.hand_on_queue();
+        failed.map_or(Ok(true), Err)
+    }
+
+    /// Returns whether the newest versions of these pages lie in adjacent blocks, in any order, few enough for a single read. False
+    /// if the block of a page is unknown.
+    pub(crate) fn are_neighbours(&self, pages: &[Missing]) -> bool {
+        if pages.len() as u64 > self.scratch.run_blocks_max() {
+            return false;
+        }
+        let block = |missing: &Missing| self.versions.pages().block_of(missing.page);
+        let Some(mut blocks) = pages.iter().map(block).collect::<Option<Vec<u64>>>() else { return false };
+        blocks.sort_unstable();
+        blocks.windows(2).all(|two| two[0] + 1 == two[1])
+    }
+
+    /// Reads pages on the calling thread as [`Dispatcher::read_alone`] does, by one system call, if their blocks lie together.
+    /// Returns false when a page must be requested instead: it may be in line already.
+    ///
+    /// # Errors
+    /// The error of `read_alone`, for a single page.
+    pub(crate) fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        if let [missing] = missing {
+            return self.read_alone(*missing);
+        }
+        if missing.len() as u64 > self.scratch.run_blocks_max() {
+            return Ok(false);
+        }
+        // All resources are taken before the pages are marked, as in `read_alone`.
+        let frames = self.evictor.frames_for_reads(missing.len());
+        let buffer = if frames.len() == missing.len() { self.scratch.take() } else { None };
+        let Some(buffer) = buffer else {
+            self.versions.frame_waits().return_frames(frames);
+            return Ok(false);
+        };
+        if !self.scheduler.device().enter() {
+            self.scratch.give_back(Some(buffer), None);
+            self.versions.frame_waits().return_frames(frames);
+            return Ok(false);
+        }
+        let _fails = self.installer.failure().guard();
+        let (mut reads, mut is_all, mut budget) = (Vec::with_capacity(missing.len()), true, Budget::new());
+        for missing in missing {
+            match self.versions.pages().request_read(*missing, None) {
+                ReadRequest::New(id) => {
+                    reads.extend(self.installer.restore(Read::new(id, Need::InThread), &mut budget))
+                }
+                ReadRequest::InMemory => {}
+                ReadRequest::Joined | ReadRequest::Absent => is_all = false,
+            }
+        }
+        for read in &mut reads {
+            read.keeps_block = self.versions.pages().note_missed(&read.id, Need::InThread);
+        }
+        self.versions.counters().misses.fetch_add(reads.len() as u64, Ordering::Relaxed);
+        self.scheduler.begin(reads.len());
+        reads.sort_unstable_by_key(Read::block);
+        if are_one_run(&reads, self.scratch.run_blocks_max()) {
+            let begun = reads.iter().any(|read| read.id.at.is_compressed).then(Instant::now);
+            self.carry_out_run(reads, frames, buffer);
+            if let Some(begun) = begun {
+                self.versions.pages().tier().note_wait(begun.elapsed());
+            }
+        } else {
+            is_all &= reads.is_empty();
+            self.scheduler.device().leave();
+            self.scratch.give_back(Some(buffer), None);
+            self.versions.frame_waits().return_frames(frames);
+            self.scheduler.staged().add(reads.into_iter());
+        }
+        self.signal.wake_if_starving();
+        self.submit();
+        self.scheduler.hand_on_queue();
+        Ok(is_all)
+    }
+
+    /// Reads pages whose blocks lie together on this thread, which has taken a place at the device, through `buffer`. After a
+    /// failure, or with a wrong checksum, their reads are staged again, each by itself.
+    fn carry_out_run(&self, mut reads: Vec<Read>, mut frames: Vec<OwnedFrame>, buffer: IoBuf) {
+        reads.iter_mut().for_each(|read| read.frame = frames.pop());
+        self.versions.frame_waits().return_frames(frames);
+        let page_bytes = self.versions.frames().page_bytes();
+        let mut completed = CompletedReads::default();
+        self.scheduler.device().note_sent();
+        self.perform(ReadOperation::through_scratch(reads, buffer, &self.scratch, page_bytes), &mut completed);
+        self.scheduler.device().note_back(1);
+        completed.runs.into_iter().for_each(|run| self.installer.install_run(run));
+    }
+
+    /// Reads a page on this thread, which has taken a place at the device: by one system call, or by two if the
+    /// checksum is wrong. Returns the error, if the read failed.
+    fn carry_out(&self, read: Read, owned: OwnedFrame) -> Option<Error> {
+        self.scheduler.device().note_sent();
+        let mut aftermath = Aftermath::default();
+        let mut next = Some((read, owned));
+        while let Some((read, owned)) = next.take() {
+            let mut completed = CompletedReads::default();
+            self.perform(ReadOperation::of_page(read, owned), &mut completed);
+            self.installer.prefetch(&completed.pages);
+            completed.pages.into_iter().for_each(|page| self.installer.finish(page, &mut aftermath));
+            next = aftermath.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {
+                let owned = again.frame.take()?;
+                Some((again, owned))
+            });
+        }
+        self.scheduler.device().note_back(1);
+        let failed = aftermath.failed.take();
+        self.installer.settle(aftermath);
+        // Submits reads that other threads left staged because the device was full.
+        self.submit();
+        failed
+    }
+
+    /// Carries an operation out by a call that waits for the device.
+    fn perform(&self, (mut operation, buffer): (ReadOperation, IoBuf), completed: &mut CompletedReads) {
+        let page_bytes = self.versions.frames().page_bytes();
+        operation.note_sent();
+        let (buffer, error) = match self.disk.perform(operation.request(0, buffer, page_bytes)) {
+            Ok(done) => {
+                let error = done.result.as_ref().err().cloned();
+                (done.into_buffer(), error)
+            }
+            Err(error) => (None, Some(error)),
+        };
+        operation.end(buffer, error, page_bytes, completed);
     }
 }

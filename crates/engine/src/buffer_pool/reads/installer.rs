@@ -4,23 +4,31 @@
 //!
 //! The thread that took completions from the queue calls this module after it has released the queue: many threads can install
 //! pages at once, and each holds the lock of one shard for one page at a time.
+//!
+//! A page whose block is in the compressed tier is restored by the thread that misses it, without the device. The page is marked as being
+//! read until then, as for any read: other operations that miss it wait for this thread, some microseconds, and do no work themselves. No
+//! lock is held while a page is checked and decompressed. One request restores as many pages as a budget allows, and reads the others.
+//!
+//! A panic of a thread that works for others – a background thread of the pool, or any thread that has reads of others in its hands – ends
+//! all waits for pages and frames ([`Failure`]): it may have been about to complete any read, or to free any frame.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
-use super::completed::{CompletedRead, RunBlock};
-use super::failure::Failure;
-use super::in_flight::GivenUp;
+use super::queue::GivenUp;
+use super::read::{CompletedPages, CompletedRead, Read, ReadState, RunBlock};
 use super::scheduler::Scheduler;
-use super::state::{Read, ReadState};
+use crate::background::PanicWatch;
+use crate::budget::Budget;
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
 use crate::buffer_pool::page_table::{CheckedPage, ReadEnd};
 use crate::buffer_pool::shard::ReadId;
 use crate::buffer_pool::versions::Versions;
+use crate::buffer_pool::waiter::Waiter;
 use crate::buffer_pool::word_array::leaf_read_as;
 use crate::error::{Error, ErrorKind};
 use crate::events;
@@ -28,6 +36,8 @@ use crate::format::compressed::{restore_in_place, restore_page};
 use crate::format::{NodeId, PageId, decode_node};
 use crate::sync::wakers::wake_all;
 
+/// Steps of a `Budget` that restoring one page spends.
+const STEPS_A_PAGE: usize = 8;
 /// Number of times a page is read before its checksum counts as wrong.
 const READ_ATTEMPTS: u32 = 2;
 
@@ -70,6 +80,77 @@ impl Installer {
     /// Returns what ends all waits after a panic.
     pub(super) fn failure(&self) -> &Failure {
         &self.failure
+    }
+
+    /// Restores the page of a read that has just begun. Returns the read when it must be carried out: the page's block is
+    /// not in memory, no frame is free, or the budget is spent.
+    pub(super) fn restore(&self, read: Read, budget: &mut Budget) -> Option<Read> {
+        let is_here =
+            |read: &Read| self.versions.pages().tier().find(self.versions.frames(), read.id.at.block).is_some();
+        if !read.id.at.is_compressed || budget.is_spent() || !is_here(&read) {
+            return Some(read);
+        }
+        budget.spend(STEPS_A_PAGE);
+        let _fails = self.failure.guard();
+        // Taken before the block is looked up: while an epoch is pinned no frame becomes free.
+        let Some(owned) = self.evictor.frame_for_read() else { return Some(read) };
+        let (read, owned) = self.restore_into(read, owned).err()?;
+        self.versions.frame_waits().return_frames(vec![owned]);
+        Some(read)
+    }
+
+    /// Restores the page of a read that has just begun into a frame.
+    ///
+    /// # Errors
+    /// The read and the frame, when the page's block is not in memory.
+    pub(super) fn restore_into(&self, mut read: Read, mut owned: OwnedFrame) -> Result<(), (Read, OwnedFrame)> {
+        let at = read.id.at;
+        if !at.is_compressed {
+            return Err((read, owned));
+        }
+        let restore =
+            |block: &[u8]| restore_page(self.versions.file_codec(), read.page(), at, block, &mut owned.buffer);
+        match self.versions.with_block(at.block, read.need != Need::Later, restore) {
+            None => return Err((read, owned)),
+            Some(Err(_)) => {
+                // Wrong bytes in memory, or a record that the disk had damaged when another page of the block was read:
+                // reading the block again decides.
+                self.versions.forget_blocks(std::iter::once(at.block));
+                return Err((read, owned));
+            }
+            Some(Ok(())) => {}
+        }
+        self.versions.pages().tier().note_restored(read.page(), at.block, read.need);
+        self.scheduler.begin(1);
+        // Nothing is read.
+        read.missed_at = None;
+        read.advance(ReadState::Completed);
+        let mut aftermath = Aftermath::default();
+        self.end(read, Some(CheckedPage { page: owned, block: None }), None, &mut aftermath);
+        self.settle(aftermath);
+        Ok(())
+    }
+
+    /// Installs the pages of an operation that read several, or of a piece of one.
+    pub(super) fn install_run(&self, run: CompletedPages) {
+        match run {
+            CompletedPages::OfPool(run) => {
+                let (completed, unused) = run.unload(self.versions.frames().page_bytes());
+                self.finish_all(completed);
+                self.versions.frame_waits().return_frames(unused);
+            }
+            CompletedPages::OfScan(read) => {
+                self.scheduler.note_finished(read.run().pages().len());
+                // The scan reads these pages again, through the pool.
+                read.check(self.versions.file_codec()).into_iter().for_each(|page| self.note_damage(page));
+            }
+        }
+    }
+
+    /// Notes that a page must be read again, because damaged bytes were read.
+    fn note_damage(&self, page: PageId) {
+        events::checksum_retry(page);
+        self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Completes reads that the device finished together.
@@ -115,8 +196,7 @@ impl Installer {
             match checked {
                 Ok(page) => good = Some(page),
                 Err((_, owned)) if error.is_none() && read.attempt < READ_ATTEMPTS => {
-                    events::checksum_retry(read.page());
-                    self.versions.counters().checksum_retries.fetch_add(1, Ordering::Relaxed);
+                    self.note_damage(read.page());
                     read.attempt += 1;
                     read.frame = Some(owned);
                     aftermath.again.push(read);
@@ -288,5 +368,74 @@ impl Installer {
             self.scheduler.staged().add(again.into_iter());
         }
         wake_all(wake);
+    }
+}
+
+/// The error of all waits, once there is one.
+pub(crate) struct Failure {
+    versions: Arc<Versions>,
+    error: OnceLock<Error>,
+    /// Waiters for runs of scans, which stand in no shard; some of them have gone.
+    scans: Mutex<Vec<Weak<Waiter>>>,
+}
+
+/// Fails all waits when a panic of the current thread drops it.
+pub(super) struct FailsInPanic<'a> {
+    failure: &'a Failure,
+    watch: PanicWatch,
+}
+
+impl Failure {
+    pub(super) fn new(versions: &Arc<Versions>) -> Self {
+        Self { versions: Arc::clone(versions), error: OnceLock::new(), scans: Mutex::default() }
+    }
+
+    /// Returns the error with which all waits end, if there is one.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.error.get()
+    }
+
+    /// Ends all waits with an error, those that begin later as well. `cause` is the panic. The caller holds no lock.
+    pub(crate) fn fail(&self, cause: &Error) {
+        let what = format!("{cause}; reads from the disk fail until the database is reopened");
+        self.end(&Error::new(ErrorKind::Poisoned, what));
+    }
+
+    /// Ends all waits with this error, unless they have ended before, and those that begin later as well. The caller holds
+    /// no lock.
+    pub(crate) fn end(&self, error: &Error) {
+        let error = self.error.get_or_init(|| error.clone());
+        // A waiter added to a read later finds the error when its ticket is polled: it takes the lock of a shard
+        // after this call did.
+        wake_all(self.versions.pages().fail_waiters(error));
+        self.versions.frame_waits().fail_all(error);
+        let scans = std::mem::take(&mut *self.scans.lock().unwrap_or_else(PoisonError::into_inner));
+        wake_all(scans.iter().filter_map(Weak::upgrade).filter_map(|waiter| waiter.fail(error.clone())));
+    }
+
+    /// Adds a waiter for a private run to the waiters that a panic fails. Called before the ticket is polled: the poll finds an earlier
+    /// error.
+    pub(crate) fn watch(&self, waiter: &Arc<Waiter>) {
+        let mut scans = self.scans.lock().unwrap_or_else(PoisonError::into_inner);
+        if scans.len() == scans.capacity() {
+            scans.retain(|waiter| waiter.strong_count() > 0);
+            let more = scans.len() + 8;
+            scans.reserve(more);
+        }
+        scans.push(Arc::downgrade(waiter));
+    }
+
+    /// Returns a guard for work on reads that others may wait for.
+    #[must_use]
+    pub(super) fn guard(&self) -> FailsInPanic<'_> {
+        FailsInPanic { failure: self, watch: PanicWatch::begin() }
+    }
+}
+
+impl Drop for FailsInPanic<'_> {
+    fn drop(&mut self) {
+        if let Some(cause) = self.watch.panic("read pages") {
+            self.failure.fail(&cause);
+        }
     }
 }

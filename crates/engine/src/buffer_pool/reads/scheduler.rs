@@ -10,11 +10,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::completed::CompletedPages;
-use super::device::DevicePlaces;
-use super::in_flight::ReadQueue;
-use super::staged::StagedReads;
+use super::queue::ReadQueue;
+use super::read::{CompletedPages, Read, ReadState};
+use super::scan_run::ScanRead;
 use crate::buffer_pool::waiter::Waiter;
+use crate::format::PageId;
+
+/// Number of staged reads of tasks submitted together without waiting for more. Twice as many would save no
+/// CPU time.
+const BATCH: usize = 8;
+/// Number of staged reads, the latest ones, among which a blocking waiter searches for its own.
+const LOOK_BACK: usize = 64;
 
 /// Holds all reads of a pool, from the request to the completion.
 pub(crate) struct Scheduler {
@@ -207,5 +213,122 @@ impl Scheduler {
     /// Returns whether some reads have not been sent to the device yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) > 0 || self.is_stuck() || !self.staged.is_empty()
+    }
+}
+
+/// Staged reads: requested, and not put in line at the device yet. No other lock is taken while its lock is held.
+#[derive(Default)]
+pub(crate) struct StagedReads {
+    reads: Mutex<VecDeque<Read>>,
+    /// Runs that scans read for themselves.
+    scans: Mutex<Vec<ScanRead>>,
+    /// Number of times that the whole list was moved to the queue's line. Counted under the list's lock.
+    lined_up: AtomicUsize,
+}
+
+impl StagedReads {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Read>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stages reads: the next thread that locks the queue moves them to its line.
+    pub(super) fn add(&self, reads: impl Iterator<Item = Read>) {
+        self.lock().extend(reads.map(|read| read.into_state(ReadState::Staged)));
+    }
+
+    /// Stages runs of a scan, as [`StagedReads::add`] does.
+    pub(super) fn add_for_scan(&self, reads: Vec<ScanRead>) {
+        self.scans().extend(reads);
+    }
+
+    fn scans(&self) -> MutexGuard<'_, Vec<ScanRead>> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back the staged read of a page, if it is among the [`LOOK_BACK`] latest staged reads.
+    pub(super) fn take(&self, page: PageId) -> Option<Read> {
+        let mut reads = self.lock();
+        let from = reads.len().saturating_sub(LOOK_BACK);
+        let at = (from..reads.len()).rev().find(|at| reads[*at].page() == page)?;
+        reads.remove(at)
+    }
+
+    /// Stages a read again that [`StagedReads::take`] returned.
+    pub(super) fn put_back(&self, read: Read) {
+        self.lock().push_front(read);
+    }
+
+    /// Returns whether there are enough staged reads for a batch.
+    pub(super) fn are_batch(&self) -> bool {
+        self.lock().len() >= BATCH
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let has_reads = !self.lock().is_empty();
+        !has_reads && self.scans().is_empty()
+    }
+
+    /// Moves all staged reads to the queue's line.
+    pub(super) fn line_up(&self, queue: &mut ReadQueue) {
+        let mut reads = self.lock();
+        if !reads.is_empty() {
+            queue.line_up(&mut reads);
+            self.lined_up.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(reads);
+        // After the count: a run staged before the count is lined up here.
+        queue.line_up_for_scans(&mut self.scans());
+    }
+
+    /// Returns how often the whole list was moved to the queue's line.
+    pub(crate) fn lined_up(&self) -> usize {
+        self.lined_up.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts the places at the device that reads take, so that no more are under way than the settings allow.
+pub(super) struct DevicePlaces {
+    /// Number of operations with a place: at the device already, or still waiting for a frame.
+    taken: AtomicUsize,
+    max: usize,
+    /// Number of operations at the device.
+    under_way: AtomicUsize,
+}
+
+impl DevicePlaces {
+    pub(super) fn new(max: usize) -> Self {
+        Self { taken: AtomicUsize::new(0), max, under_way: AtomicUsize::new(0) }
+    }
+
+    /// Takes a place for an operation, if one is free, until [`DevicePlaces::leave`] or [`DevicePlaces::note_back`].
+    pub(super) fn enter(&self) -> bool {
+        let more = |count: usize| (count < self.max).then_some(count + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Frees the place of an operation that was not sent to the device.
+    pub(super) fn leave(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts an operation sent to the device.
+    pub(super) fn note_sent(&self) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts operations that the device completed, and frees their places.
+    pub(super) fn note_back(&self, count: usize) {
+        self.under_way.fetch_sub(count, Ordering::Relaxed);
+        self.taken.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// Returns the number of places that are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of operations at the device.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
     }
 }

@@ -1,12 +1,10 @@
-//! In-flight reads: groups reads into runs, and submits each run as one operation.
+//! The read queue: reads in line for the device, grouped into operations, and the operations in flight.
 //!
 //! Pages that lie near each other are read in one operation, with small gaps between them: a scan over pages that were rewritten now
-//! and then stays close to the speed of one over a fresh file (`block_allocator::fragmentation`). Where there are frames that lie
-//! together (`free_frames`) it reads straight into them, and otherwise into a scratch buffer, from which each page is copied to its
-//! frame. A run that fails is read again page by page, so a bad block costs only its own page.
+//! and then stays close to the speed of one over a fresh file (`block_allocator::fragmentation`).
 //!
 //! Checking, and copying, a run takes longer than taking its completion, so it is done without the queue, by several threads side
-//! by side where several are there ([`CompletedRun`]).
+//! by side where several are there ([`CompletedRun`](super::read::CompletedRun)).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -14,17 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nofault_io::aligned::IoBuf;
-use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::completion::{Completion, OpKind};
 use nofault_io::disk::Queue;
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 
-use super::completed::{CompletedPages, CompletedRead, CompletedRun, RunMemory};
-use super::scan_run::{ScanRead, ScanRun};
-use super::scratch::{GAP_BLOCKS, Scratch};
-use super::state::{Read, ReadState};
+use super::read::{CompletedPages, CompletedReads, Read, ReadOperation, ReadState, Scratch, UnsentReads};
+use super::scan_run::{GAP_BLOCKS, ScanRead, ScanRun};
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
 use crate::buffer_pool::shard::ReadId;
-use crate::error::Error;
 
 /// Share of a run's frames that may be filled by gaps between its pages, as a divisor. The frames of gaps are given
 /// back, but with more of them too many pages would be evicted.
@@ -50,8 +45,9 @@ pub(super) struct ReadQueue {
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
     scratch: Arc<Scratch>,
-    /// Number of operations in flight that read several pages directly into frames.
-    direct: usize,
+    page_bytes: usize,
+    /// Number of operations in flight that read several pages straight into frames.
+    into_frames: usize,
     /// Number of blocks of the operations in flight that read several pages, and the number beyond which no read-ahead is
     /// sent.
     run_blocks: u64,
@@ -115,18 +111,6 @@ impl Pace {
     }
 }
 
-/// A read operation at the device, and the reads that it completes.
-enum ReadOperation {
-    /// A read of one page, directly into its frame.
-    One { read: Read, frame: u32 },
-    /// A read of several pages directly into adjacent frames, with the first block and the first frame.
-    Direct { reads: Vec<Read>, first_block: u64, first_frame: u32 },
-    /// A read of several pages through scratch memory, with the first block and the unused rest of the buffer.
-    Run { reads: Vec<Read>, first_block: u64, tail: Option<IoBuf> },
-    /// A read of a run for a scan alone.
-    Scan(ScanRead),
-}
-
 /// All reads that a queue gives up, because it accepts none any more.
 pub(super) struct GivenUp {
     /// Reads in line.
@@ -155,7 +139,7 @@ pub(super) enum SendOutcome {
 
 impl ReadQueue {
     /// Creates an empty queue; at most about `run_blocks_max` blocks are read ahead at a time.
-    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>, run_blocks_max: u64) -> Self {
+    pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>, page_bytes: usize, run_blocks_max: u64) -> Self {
         let (line, operations, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         let (refused, refusals, pace) = (None, Refusals::default(), Pace::default());
         Self {
@@ -166,7 +150,8 @@ impl ReadQueue {
             operations,
             tokens,
             scratch,
-            direct: 0,
+            page_bytes,
+            into_frames: 0,
             run_blocks: 0,
             run_blocks_max,
             scan_blocks: 0,
@@ -196,7 +181,7 @@ impl ReadQueue {
 
     /// Returns whether an operation that reads several pages is in progress.
     pub(super) fn has_runs(&self) -> bool {
-        self.direct > 0 || self.scratch.is_in_use()
+        self.into_frames > 0 || self.scratch.is_in_use()
     }
 
     /// Returns the number of reads in line for a place at the device.
@@ -307,143 +292,100 @@ impl ReadQueue {
     }
 
     /// Sends the first `count` reads in line as one operation. Each of them has a frame.
-    pub(super) fn send(&mut self, count: usize, page_bytes: usize, completed: &mut Vec<CompletedRead>) -> SendOutcome {
+    pub(super) fn send(&mut self, count: usize, completed: &mut CompletedReads) -> SendOutcome {
         if count > 1 {
-            return self.send_run(count, page_bytes);
+            let reads: Vec<Read> = self.line.drain(..count).collect();
+            let Some(buffer) = self.scratch.take() else { return SendOutcome::NoScratch(reads) };
+            let operation = ReadOperation::through_scratch(reads, buffer, &self.scratch, self.page_bytes);
+            return self.push(operation, completed, &mut Vec::new());
         }
         let Some(mut read) = self.line.pop_front() else { return SendOutcome::Full };
         let Some(owned) = read.frame.take() else {
             self.line.push_front(read);
             return SendOutcome::Full;
         };
-        let offset = read.block() * page_bytes as u64;
-        let token = self.token();
-        let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(owned.buffer))) else {
-            read.advance(ReadState::InFlight);
-            self.operations[token as usize] = Some(ReadOperation::One { read, frame: owned.index });
-            return SendOutcome::InFlight;
-        };
-        self.tokens.push(token);
-        let owned = read_buffer(refused.op.kind).map(|buffer| OwnedFrame { index: owned.index, buffer });
-        if refused.error.kind() == IoKind::Busy {
-            self.refused = Some(refused.error);
-            read.frame = owned;
-            self.line.push_front(read);
-            return SendOutcome::Full;
+        self.push(ReadOperation::of_page(read, owned), completed, &mut Vec::new())
+    }
+
+    /// Sends the first run of a scan in line. A run that the queue refuses finally, or whose scan has ended, is completed.
+    pub(super) fn send_for_scan(&mut self, completed: &mut CompletedReads) -> SendOutcome {
+        let Some(read) = self.scan_line.pop_front() else { return SendOutcome::Full };
+        match ReadOperation::for_scan(read) {
+            Ok(operation) => self.push(operation, completed, &mut Vec::new()),
+            Err(ended) => {
+                completed.runs.push(CompletedPages::OfScan(ended));
+                SendOutcome::Refused
+            }
         }
-        let error = Error::from_io(format!("read page {} at {offset}", read.page()), refused.error);
-        completed.push(CompletedRead::in_frame(read.into_state(ReadState::Completed), owned, Some(error)));
-        SendOutcome::Refused
     }
 
-    fn send_run(&mut self, count: usize, page_bytes: usize) -> SendOutcome {
-        let reads: Vec<Read> = self.line.drain(..count).collect();
-        let Some(buffer) = self.scratch.take() else { return SendOutcome::NoScratch(reads) };
-        let (first_block, last_block) = (reads[0].block(), reads[reads.len() - 1].block());
-        let len_bytes = (last_block - first_block + 1) as usize * page_bytes;
-        let (buffer, tail) = buffer.split_at(len_bytes);
-        let tail = (!tail.is_empty()).then_some(tail);
-        let token = self.token();
-        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
-        else {
-            let reads = in_state(reads, ReadState::InFlight);
-            self.run_blocks += last_block - first_block + 1;
-            self.operations[token as usize] = Some(ReadOperation::Run { reads, first_block, tail });
-            return SendOutcome::InFlight;
-        };
-        self.tokens.push(token);
-        self.scratch.give_back(read_buffer(refused.op.kind), tail);
-        self.put_back(reads, refused.error)
-    }
-
-    /// Sends the first run of a scan in line. A run that the queue refuses finally, or whose scan has ended, is added to `ended`.
-    pub(super) fn send_for_scan(&mut self, page_bytes: usize, ended: &mut Vec<CompletedPages>) -> SendOutcome {
-        let Some(mut read) = self.scan_line.pop_front() else { return SendOutcome::Full };
-        let (offset, blocks) = (read.run().first_block() * page_bytes as u64, read.run().blocks());
-        let buffer = if read.is_wanted() { read.take_buffer() } else { None };
-        let Some(buffer) = buffer else {
-            read.note_failed();
-            ended.push(CompletedPages::OfScan(read));
-            return SendOutcome::Refused;
-        };
-        let token = self.token();
-        let Err(refused) = self.queue.push(Op::new(token, offset, OpKind::Read(buffer))) else {
-            self.run_blocks += blocks;
-            self.scan_blocks += blocks;
-            self.operations[token as usize] = Some(ReadOperation::Scan(read));
-            return SendOutcome::InFlight;
-        };
-        self.tokens.push(token);
-        read.put_buffer(read_buffer(refused.op.kind));
-        if refused.error.kind() == IoKind::Busy {
-            self.refused = Some(refused.error);
-            self.scan_line.push_front(read);
-            return SendOutcome::Full;
-        }
-        read.note_failed();
-        ended.push(CompletedPages::OfScan(read));
-        SendOutcome::Refused
-    }
-
-    /// Sends as many of the first `count` reads in line as fit into the frames of `memory`, directly into these frames.
+    /// Sends as many of the first `count` reads in line as fit into the frames of `memory`, straight into these frames.
     /// Returns the outcome and the frames that are not needed.
-    pub(super) fn send_direct(
+    pub(super) fn send_into(
         &mut self,
         count: usize,
         memory: OwnedRun,
-        page_bytes: usize,
+        completed: &mut CompletedReads,
     ) -> (SendOutcome, Vec<OwnedFrame>) {
-        let frames = (memory.buffer.len() / page_bytes) as u64;
+        let frames = (memory.buffer.len() / self.page_bytes) as u64;
         let first_block = self.line.front().map_or(0, |read| read.block());
         let fits = |read: &&Read| read.block() - first_block < frames;
         let count = self.line.iter().take(count).take_while(fits).count();
-        let reads: Vec<Read> = self.line.drain(..count).collect();
-        let blocks = reads.last().map_or(0, |last| last.block() - first_block + 1);
-        let (first_frame, buffer) = memory.into_parts();
-        let (buffer, rest) = buffer.split_at(blocks as usize * page_bytes);
-        let rest = OwnedRun::from_parts(first_frame + blocks as u32, rest);
-        let mut unused: Vec<OwnedFrame> = rest.into_frames(page_bytes).collect();
-        let token = self.token();
-        let Err(refused) = self.queue.push(Op::new(token, first_block * page_bytes as u64, OpKind::Read(buffer)))
-        else {
-            let reads = in_state(reads, ReadState::InFlight);
-            self.operations[token as usize] = Some(ReadOperation::Direct { reads, first_block, first_frame });
-            self.direct += 1;
-            self.run_blocks += blocks;
-            return (SendOutcome::InFlight, unused);
-        };
-        self.tokens.push(token);
-        let back = read_buffer(refused.op.kind).map(|buffer| OwnedRun::from_parts(first_frame, buffer));
-        unused.extend(back.into_iter().flat_map(|run| run.into_frames(page_bytes)));
-        (self.put_back(reads, refused.error), unused)
+        let reads = self.line.drain(..count).collect();
+        let (operation, mut unused) = ReadOperation::into_frames(reads, memory, self.page_bytes);
+        (self.push(operation, completed, &mut unused), unused)
     }
 
-    /// Puts the reads of a run that the queue refused back in line. Unless the queue was only full, each is then sent
-    /// alone, so that a repeated error is reported for its own page.
-    fn put_back(&mut self, reads: Vec<Read>, error: IoError) -> SendOutcome {
-        let busy = error.kind() == IoKind::Busy;
-        self.refused = busy.then_some(error);
-        let mut again = reads;
-        again.iter_mut().for_each(|read| read.alone |= !busy);
-        self.put_first(again);
-        if busy { SendOutcome::Full } else { SendOutcome::Alone }
+    /// Pushes an operation to the device's queue. What the queue refuses finally is completed with the error, but for pages read together:
+    /// each of these is then sent alone, so that a repeated error is reported for its own page.
+    fn push(
+        &mut self,
+        (mut operation, buffer): (ReadOperation, IoBuf),
+        completed: &mut CompletedReads,
+        unused: &mut Vec<OwnedFrame>,
+    ) -> SendOutcome {
+        let token = self.token();
+        let Err(refused) = self.queue.push(operation.request(token, buffer, self.page_bytes)) else {
+            operation.note_sent();
+            self.into_frames += usize::from(operation.is_into_frames());
+            self.run_blocks += operation.run_blocks();
+            self.scan_blocks += operation.scan().map_or(0, |run| run.blocks());
+            self.operations[token as usize] = Some(operation);
+            return SendOutcome::InFlight;
+        };
+        self.tokens.push(token);
+        let is_busy = refused.error.kind() == IoKind::Busy;
+        let buffer = if let OpKind::Read(buffer) = refused.op.kind { Some(buffer) } else { None };
+        if !is_busy && operation.reads().len() <= 1 && !operation.is_into_frames() {
+            operation.end(buffer, Some(refused.error), self.page_bytes, completed);
+            return SendOutcome::Refused;
+        }
+        self.refused = is_busy.then_some(refused.error);
+        match operation.take_back(buffer, self.page_bytes) {
+            UnsentReads::OfPool(mut reads, frames) => {
+                reads.iter_mut().for_each(|read| read.alone |= !is_busy);
+                self.put_first(reads);
+                unused.extend(frames);
+            }
+            UnsentReads::OfScan(read) => self.scan_line.push_front(read),
+        }
+        if is_busy { SendOutcome::Full } else { SendOutcome::Alone }
     }
 
     /// Takes completions from the queue, waits for at least `wait_for` of them, and returns how many there were.
     ///
     /// # Errors
-    /// The queue's error, when the queue cannot be used any more. The completions taken before are in `completed` and
-    /// `runs` nevertheless.
+    /// The queue's error, when the queue cannot be used any more. The completions taken before are in `completed`
+    /// nevertheless.
     pub(super) fn reap(
         &mut self,
         wait_for: usize,
-        completed: &mut Vec<CompletedRead>,
-        runs: &mut Vec<CompletedPages>,
+        completed: &mut CompletedReads,
     ) -> (usize, nofault_io::error::Result<()>) {
         let mut done = std::mem::take(&mut self.done);
         let reaped = self.queue.reap(wait_for, &mut done);
         let count = done.len();
-        done.drain(..).for_each(|done| self.take_over(done, completed, runs));
+        done.drain(..).for_each(|done| self.take_over(done, completed));
         self.done = done;
         (count, reaped)
     }
@@ -468,72 +410,29 @@ impl ReadQueue {
     pub(super) fn give_up(&mut self) -> GivenUp {
         let (mut sent, mut scans_sent) = (Vec::new(), Vec::new());
         for operation in self.operations.iter().flatten() {
-            match operation {
-                ReadOperation::One { read, .. } => sent.push(read.id),
-                ReadOperation::Direct { reads, .. } | ReadOperation::Run { reads, .. } => {
-                    sent.extend(reads.iter().map(|read| read.id));
-                }
-                ReadOperation::Scan(read) => scans_sent.push(Arc::clone(read.run())),
-            }
+            sent.extend(operation.reads().iter().map(|read| read.id));
+            scans_sent.extend(operation.scan().cloned());
         }
         GivenUp { sent, scans_sent, ..self.take_lines() }
     }
 
     /// Removes all reads from the lines and returns them.
     pub(super) fn take_lines(&mut self) -> GivenUp {
-        let in_line = in_state(self.line.drain(..).collect(), ReadState::Completed);
+        let in_line = self.line.drain(..).map(|read| read.into_state(ReadState::Completed)).collect();
         let scans_in_line = std::mem::take(&mut self.scan_line);
         GivenUp { in_line, sent: Vec::new(), scans_in_line, scans_sent: Vec::new() }
     }
 
-    /// Turns a completion of the queue into completed reads or a completed run.
-    fn take_over(&mut self, done: Completion, completed: &mut Vec<CompletedRead>, runs: &mut Vec<CompletedPages>) {
-        let error = done.result.as_ref().err().cloned();
-        let (token, offset) = (done.op.token, done.op.offset_bytes);
+    /// Ends the operation that a completion of the queue names.
+    fn take_over(&mut self, done: Completion, completed: &mut CompletedReads) {
+        let token = done.op.token;
         let Some(operation) = self.operations.get_mut(token as usize).and_then(Option::take) else { return };
         self.tokens.push(token);
-        self.run_blocks -= match &operation {
-            ReadOperation::One { .. } => 0,
-            ReadOperation::Direct { reads, first_block, .. } | ReadOperation::Run { reads, first_block, .. } => {
-                reads.last().map_or(0, |last| last.block() - first_block + 1)
-            }
-            ReadOperation::Scan(read) => read.run().blocks(),
-        };
-        match operation {
-            ReadOperation::Scan(mut read) => {
-                self.scan_blocks -= read.run().blocks();
-                read.put_buffer(done.into_buffer());
-                if error.is_some() {
-                    read.note_failed();
-                }
-                runs.push(CompletedPages::OfScan(read));
-            }
-            ReadOperation::One { read, frame } => {
-                let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
-                let owned = done.into_buffer().map(|buffer| OwnedFrame { index: frame, buffer });
-                completed.push(CompletedRead::in_frame(read.into_state(ReadState::Completed), owned, error));
-            }
-            ReadOperation::Direct { reads, first_block, first_frame } => {
-                self.direct -= 1;
-                let is_read = error.is_none();
-                let run = done.into_buffer().map(|buffer| OwnedRun::from_parts(first_frame, buffer));
-                let reads = in_state(reads, ReadState::Completed);
-                let memory = RunMemory::Frames { run, is_read };
-                runs.push(CompletedPages::OfPool(CompletedRun { reads, first_block, memory }));
-            }
-            ReadOperation::Run { reads, first_block, tail } => {
-                let reads = in_state(reads, ReadState::Completed);
-                let bytes = match (done.into_buffer(), error) {
-                    (Some(bytes), None) => Some((bytes, tail)),
-                    (bytes, _) => {
-                        self.scratch.give_back(bytes, tail);
-                        None
-                    }
-                };
-                let pieces = CompletedRun::pieces_of(reads, first_block, bytes, &self.scratch);
-                runs.extend(pieces.map(CompletedPages::OfPool));
-            }
-        }
+        self.into_frames -= usize::from(operation.is_into_frames());
+        self.run_blocks -= operation.run_blocks();
+        self.scan_blocks -= operation.scan().map_or(0, |run| run.blocks());
+        let error = done.result.as_ref().err().cloned();
+        operation.end(done.into_buffer(), error, self.page_bytes, completed);
     }
 }
 
@@ -548,18 +447,6 @@ fn follows(first: &Read, last: u64, read: &Read, blocks_max: u64) -> bool {
     let is_behind = block > last || (block == last && read.id.at.is_compressed);
     let near = is_behind && block - last <= GAP_BLOCKS + 1;
     near && block - first.block() < blocks_max && !read.alone && !first.alone
-}
-
-fn in_state(mut reads: Vec<Read>, state: ReadState) -> Vec<Read> {
-    reads.iter_mut().for_each(|read| read.advance(state));
-    reads
-}
-
-fn read_buffer(kind: OpKind) -> Option<IoBuf> {
-    match kind {
-        OpKind::Read(buffer) => Some(buffer),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
