@@ -57,14 +57,14 @@ const RUNS: &[Run] = &[
     Run {
         package: "nofault",
         aliasing: Aliasing::Tree,
-        tests: &["sync::semaphore::tests::", "buffer_pool::chunked_queue::"],
+        tests: &["sync::semaphore::tests::", "buffer_pool::versions::chunked_queue::"],
         skipped: &[],
     },
     Run {
         package: "nofault",
         aliasing: Aliasing::Unchecked,
         tests: &[
-            "buffer_pool::epochs::",
+            "buffer_pool::versions::reclamation::",
             "buffer_pool::reads::read::",
             "buffer_pool::tests::dropped",
             "buffer_pool::tests::portions::",

@@ -1,36 +1,19 @@
 //! The buffer pool: keeps pages in memory, reads and evicts them, and gives each view its versions.
 //!
-//! [`BufferPool`] puts the parts together and hands single parts, not itself, to the code that uses them. Each part
-//! owns its data and its locks, and uses only parts above it in this table:
+//! [`BufferPool`] puts the rooms together and hands single parts, not itself, to the code that uses them. Each part
+//! owns its data and its locks, and uses only rooms above its own in this table, and in its room only parts before it:
 //!
-//! | part | purpose |
-//! |---|---|
-//! | `leaf_slots`, `word_array` | maps a page id to its frame or block with one load, where the leaf of the table with its entry is in memory |
-//! | `ghosts` | what was evicted a short time ago |
-//! | `free_frames`, `usage_counts`, `memory_ahead`, `frames` | the frames' memory, and the only `unsafe` of the read path |
-//! | `epochs`, `chunked_queue` | delays reclamation of memory that a reader may be looking at; lists of what waits for it |
-//! | `stats`, `writer_signal` | counters; how the background writer is woken |
-//! | `waiter` | the state of an operation that waits for pages and frames |
-//! | `frame_wait_queue` | the queue of waiters for frames: first come, first served |
-//! | `shard` | older versions and in-flight reads, by page |
-//! | `registry` | decides which versions a live snapshot can still read |
-//! | `reclamation` | retired versions and frames, once their epoch is over |
-//! | `block_map`, `page_ids`, `changed_pages` | the page table as the next checkpoint will write it; page ids; pages to look at |
-//! | `metadata` | these and the blocks in the file, under one lock: claims and reserves |
-//! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames |
-//! | `leaves`, `page_table` | which leaves of the table are in memory; every change of where a version of a page is |
-//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames |
-//! | `leaf_loads` | brings leaves of the table into memory for threads that may block |
-//! | `snapshot`, `view`, `private_copies` | handles of readers and writers |
-//! | `packing` | which pages are compressed; compressed pages of one block |
-//! | `write_queue`, `write` | writes dirty pages, and grows the file |
-//! | `probationary_queue`, `evict` | new pages, which are evicted first; chooses frames to evict |
-//! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks |
-//! | `reads` | the read path, from a miss to a resident page |
-//! | `ticket` | waits for pages and frames |
-//! | `range_scan` | the private pages of a scan |
-//! | `background` | the optional background threads |
-//! | `store` | the pool as the store of a database's pages |
+//! | room | purpose | parts |
+//! |---|---|---|
+//! | `stats` | counters, and the pool's statistics | |
+//! | `frames` | the frames' memory, and who waits for frames: the only `unsafe` of the read path | `free_frames`, `usage` (counts, expiries, ghosts), `frames`, `waits` |
+//! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames | `block_index`, `costs`, `share` |
+//! | `page_table` | every change of where a version of a page is: in a frame, on disk, or being read | `word_array` (newest versions: one load where the leaf is in memory), `shard` (older versions and in-flight reads), `block_map` and `page_ids` (the table as the next checkpoint will write it), `metadata` (these, changed pages and the blocks in the file, under one lock: claims and reserves), `leaves`, `page_table` |
+//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `reclamation` (retired versions and frames, once their epoch is over), `registry` (the versions that a live snapshot can still read), `writer_signal`, `versions`, `leaf_loads` (brings leaves of the table into memory for threads that may block), `view` and `private_copies` (handles of readers and writers) |
+//! | `evict` | makes frames free: writes dirty pages, and chooses frames to evict | `packing` (compressed pages of one block), `write_queue`, `write` (also grows the file), `probationary_queue` (new pages, which are evicted first), `evict` |
+//! | `reads` | the read path, from a miss to a resident page; waits for pages and frames | see there |
+//! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks | `held_blocks`, `repacked`, `relocate`, `loose` |
+//! | `background` | the optional background threads | |
 //!
 //! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. A frame's
 //! number can be found only in the table or among the versions of its page, and both change under the shard's lock; the number of a frame with a block only in the compressed tier.
@@ -42,50 +25,16 @@
 //! called, and no device is waited for.
 
 mod background;
-mod block_map;
-mod changed_pages;
-mod chunked_queue;
 mod compressed_tier;
-mod epochs;
 mod evict;
-mod frame_wait_queue;
 mod frames;
-mod free_frames;
-mod ghosts;
-mod leaf_expiries;
-mod leaf_loads;
-mod leaf_slots;
-mod leaves;
-mod memory_ahead;
-mod metadata;
-mod options;
-pub(crate) mod pace;
-mod packing;
-mod page_ids;
 mod page_table;
-mod private_copies;
-mod probationary_queue;
-mod range_scan;
 mod reads;
-mod reclamation;
-mod registry;
 mod relocate;
-mod shard;
-mod snapshot;
 mod stats;
-mod store;
-mod ticket;
-mod usage_counts;
-mod versions;
-mod view;
-mod waiter;
-mod word_array;
-mod write;
-mod write_queue;
-mod writer_signal;
-
 #[cfg(test)]
 pub(crate) mod tests;
+mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,44 +43,63 @@ use nofault_io::disk::{Disk, QueueOptions};
 
 use self::background::BackgroundWriter;
 pub(crate) use self::background::PoolWork;
-pub(crate) use self::block_map::BlockMap;
-use self::evict::Evictor;
-use self::frames::{Frame, Frames};
-use self::leaf_loads::LeafLoads;
-use self::leaves::LeafClock;
-pub(crate) use self::metadata::Metadata;
-pub(crate) use self::options::PoolOptions;
-pub(crate) use self::packing::TableCodecs;
-pub(crate) use self::page_ids::PageIds;
-pub(crate) use self::page_table::CheckpointPlace;
-use self::page_table::PageTable;
-pub(crate) use self::private_copies::PrivateCopies;
-use self::probationary_queue::ProbationaryQueue;
-pub(crate) use self::range_scan::RangeScan;
-pub(crate) use self::reads::{IsLogWriting, ReadCompletions, SCAN_BYTES_MIN};
+use self::evict::{Evictor, ProbationaryQueue, WriteQueue, Writer};
+pub(crate) use self::evict::{NodeToWrite, Pace, TableCodecs};
+use self::frames::{Frame, Frames, Waiter};
+pub(crate) use self::page_table::{BlockMap, CheckpointPlace, Metadata, PageIds};
+use self::page_table::{LeafClock, PageTable};
+pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions, SCAN_BYTES_MIN, Ticket};
 use self::reads::{Reads, run_memory_bytes};
-pub use self::registry::ReaderInfo;
 pub(crate) use self::relocate::{Evacuation, LooseMove, LooseStep, RelocationOutcome, Relocator, TailMove};
-pub(crate) use self::snapshot::Snapshot;
 pub use self::stats::PoolStats;
-pub(crate) use self::ticket::Ticket;
-use self::versions::Versions;
-pub(crate) use self::view::View;
-pub(crate) use self::word_array::PAGES_MAX;
-pub(crate) use self::write::NodeToWrite;
-use self::write::Writer;
-use self::write_queue::WriteQueue;
-use self::writer_signal::WriterSignal;
+pub use self::versions::ReaderInfo;
+use self::versions::{LeafLoads, NEWEST, ShownEntries, Versions, WriterSignal};
+pub(crate) use self::versions::{PrivateCopies, Snapshot, View};
 use crate::block_allocator::BlockAllocator;
-use crate::clock::GuardedClock;
+use crate::budget::Budget;
+use crate::clock::{ClockSource, GuardedClock};
 use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
+use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
+use crate::settings::TierUse;
+use crate::sync::semaphore::Permit;
 
 /// Fewest frames with which a pool works: for a commit's pages, a path through a tree for each of a few readers, and
 /// the reserve.
 pub(crate) const FRAMES_MIN: usize = 32;
+
+/// The end of the page ids: every id is below it. The largest page table takes 32 GiB, for 16 TiB of pages of 4 KiB.
+pub(crate) const PAGES_MAX: u64 = 1 << 32;
+
+/// The options with which a pool is created.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolOptions {
+    /// Bytes of memory for the frames and for the pool's metadata of a size known when the pool is created.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of `cache_bytes` that other parts of the database have taken.
+    pub(crate) spent_bytes: u64,
+    /// Bytes of a page.
+    pub(crate) page_bytes: usize,
+    /// Random number of the database file, which enters every checksum.
+    pub(crate) file_id: u64,
+    /// Most bytes of old page versions that snapshots may keep before the oldest snapshot is evicted.
+    pub(crate) snapshot_bytes_max: u64,
+    /// Most read operations at the device at a time.
+    pub(crate) reads_in_flight_max: usize,
+    /// Fewest bytes of memory for private runs of scans: a smaller pool has none.
+    pub(crate) scan_bytes_min: usize,
+    /// Whether the frames are registered with the kernel, which reads into them at a little less cost then, and gives all of them memory at
+    /// once.
+    pub(crate) registers_frames: bool,
+    /// Whether leaves of the page table leave memory as soon as nothing needs them: for tests.
+    pub(crate) evicts_table: bool,
+    /// Whether blocks of compressed pages may stay in memory.
+    pub(crate) tier: TierUse,
+    /// The clock by which entries expire.
+    pub(crate) clock: ClockSource,
+}
 
 /// A handle of a buffer pool. Clones share one pool.
 #[derive(Clone)]
@@ -487,5 +455,152 @@ impl BufferPool {
             table_leaves_in_memory: words.slots().used(),
             table_leaves_max: clock.leaves_max(),
         }
+    }
+}
+
+impl Store for BufferPool {
+    type View<'a> = View<'a>;
+    type Copies<'a> = PrivateCopies<'a>;
+    type Snapshot = Snapshot;
+    type Ticket = Ticket;
+    type RangeScan = RangeScan;
+
+    fn check_process(&self) -> Result<()> {
+        Error::unless_here(self.versions.process())
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.versions.frames().page_bytes()
+    }
+
+    fn latest(&self) -> View<'_> {
+        View::new(&self.versions, || self.visible(), None, ShownEntries::Unexpired(self.versions.clock()))
+    }
+
+    fn commit_of(view: &View<'_>) -> CommitSeq {
+        view.commit()
+    }
+
+    fn latest_published(&self) -> View<'_> {
+        View::new(&self.versions, || NEWEST, None, ShownEntries::All)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.versions, false)
+    }
+
+    fn view<'a>(&'a self, snapshot: &'a Snapshot) -> View<'a> {
+        View::new(&self.versions, || snapshot.seq(), Some(snapshot.too_old()), snapshot.shown())
+    }
+
+    fn copy_frames_max(&self) -> usize {
+        self.versions.frames().private_max()
+    }
+
+    fn pins_max(&self) -> usize {
+        // All frames but the writers' reserve, the private copies, and a few through which prefetched pages pass.
+        let frames = self.versions.frames();
+        frames.count() - frames.reserve() - frames.private_max() - 2
+    }
+
+    fn copies(&self) -> PrivateCopies<'_> {
+        PrivateCopies::new(&self.versions)
+    }
+
+    fn publish(&self, copies: PrivateCopies<'_>, seq: CommitSeq) {
+        copies.publish(seq);
+    }
+
+    fn set_visible(&self, seq: CommitSeq) {
+        self.versions.set_visible(seq);
+    }
+
+    fn clear_up(&self) {
+        self.versions.clear_up();
+    }
+
+    fn visible(&self) -> CommitSeq {
+        self.versions.visible()
+    }
+
+    fn request(&self, waits: &[Wait], permit: Permit) -> Ticket {
+        let (waiter, mut budget) = (Waiter::new(), Budget::new());
+        for wait in waits.iter().take(permit.count()) {
+            match wait {
+                Wait::Miss(missing) => self.reads.request(*missing, &waiter, &mut budget),
+                Wait::Full { frames } => waiter.want_frames(*frames),
+                Wait::Failed(error) => drop(waiter.fail(error.clone())),
+                Wait::LogFull { .. } => {}
+            }
+        }
+        if waiter.frames_missing() > 0 {
+            self.versions.counters().frame_waits.fetch_add(1, Ordering::Relaxed);
+            self.evictor.wait_for_frames(&waiter);
+        }
+        Ticket::new(Arc::clone(&self.reads), waiter, permit)
+    }
+
+    fn prefetch(&self, pages: &[Missing]) -> usize {
+        // Frames that are not free now soon are: the submitting thread evicts clean frames, and the background writer
+        // writes dirty ones. But a range scan must not fill the pool.
+        let spare = self.versions.frames().free_count().saturating_sub(self.versions.frames().reserve());
+        let most =
+            if self.background.signal().is_running() { spare.max(self.versions.frames().count() / 8) } else { spare };
+        self.reads.prefetch(&pages[..pages.len().min(most)])
+    }
+
+    fn read_alone(&self, missing: Missing) -> Result<bool> {
+        self.reads.dispatcher().read_alone(missing)
+    }
+
+    fn read_together(&self, missing: &[Missing]) -> Result<bool> {
+        self.reads.dispatcher().read_together(missing)
+    }
+
+    fn are_neighbours(&self, pages: &[Missing]) -> bool {
+        self.reads.dispatcher().are_neighbours(pages)
+    }
+
+    fn submit(&self) {
+        // Also called where a future is dropped, perhaps in a forked process.
+        if self.versions.process().is_here() {
+            self.reads.submit();
+        }
+    }
+
+    fn begin_range_scan(&self) -> RangeScan {
+        RangeScan::new(&self.reads)
+    }
+
+    fn submit_soon(&self) {
+        self.reads.submit_soon();
+    }
+
+    fn submit_batch(&self) -> bool {
+        self.reads.submit_batch()
+    }
+
+    fn sent(&self) -> usize {
+        self.reads.scheduler().staged().lined_up()
+    }
+
+    fn reserve_blocks(&self, pages: usize, kind: ReservationKind) -> Option<BlockReservation> {
+        self.versions.metadata().reserve(self.versions.frames(), pages as u64, kind)
+    }
+
+    fn grow(&self) -> Result<bool> {
+        self.writer.grow()
+    }
+
+    fn spare_pages(&self) -> u64 {
+        self.metadata().spare_blocks(self.versions.frames(), ReservationKind::Reserve)
+    }
+
+    fn page_count(&self) -> u64 {
+        self.metadata().pages_end().0
+    }
+
+    fn write_soon(&self, pages: &[PageId]) {
+        self.background.signal().write_soon(pages);
     }
 }

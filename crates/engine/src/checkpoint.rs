@@ -29,10 +29,9 @@ use nofault_io::disk::Disk;
 
 pub(crate) use self::background::{Background, IdleTime};
 use crate::blocks::read_once;
-use crate::buffer_pool::pace::Pace;
 use crate::buffer_pool::{
-    BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, RelocationOutcome, Relocator, Snapshot,
-    TailMove,
+    BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, Pace, RelocationOutcome, Relocator,
+    Snapshot, TailMove,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::events;

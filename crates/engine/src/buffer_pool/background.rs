@@ -5,12 +5,10 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::evict::Evictor;
+use super::evict::{Evictor, Writer};
 use super::page_table::CheckpointPlace;
 use super::reads::{ReadWatch, Reads};
-use super::versions::{NEWEST, Versions};
-use super::write::Writer;
-use super::writer_signal::{PAUSE_MAX, WriterSignal};
+use super::versions::{NEWEST, PAUSE_MAX, Versions, WriterSignal};
 use crate::background::{BackgroundWork, Kind, Next};
 use crate::error::{Error, Result};
 use crate::format::PageId;

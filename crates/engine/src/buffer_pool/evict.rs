@@ -6,19 +6,26 @@
 //!
 //! **Locks**: the clock, before the probationary queue, shards and what they precede; never while a thread waits for the device.
 
+mod packing;
 #[cfg(test)]
 mod policies;
+mod probationary_queue;
+mod write;
+mod write_queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::frames::{OwnedFrame, OwnedRun};
+pub(crate) use self::packing::TableCodecs;
+pub(super) use self::packing::{BlockContent, pack, pack_tightly};
+pub(super) use self::probationary_queue::ProbationaryQueue;
+pub(crate) use self::write::NodeToWrite;
+pub(super) use self::write::Writer;
+pub(crate) use self::write_queue::Pace;
+pub(super) use self::write_queue::WriteQueue;
+use super::frames::{OwnedFrame, OwnedRun, Waiter};
 use super::page_table::{DirtyPage, EvictionOutcome};
-use super::probationary_queue::ProbationaryQueue;
-use super::versions::Versions;
-use super::waiter::Waiter;
-use super::write::Writer;
-use super::writer_signal::WriterSignal;
+use super::versions::{Versions, WriterSignal};
 use crate::budget::{Budget, STEPS_MAX};
 use crate::sync::awaited_mutex::AwaitedMutex;
 
@@ -113,7 +120,7 @@ impl Evictor {
     }
 
     /// Enters an operation into the queue of waiters for frames for private copies, and evicts clean frames for it at
-    /// once. The caller ends the wait with [`FrameWaitQueue::leave`](super::frame_wait_queue::FrameWaitQueue::leave).
+    /// once. The caller ends the wait with [`FrameWaitQueue::leave`](super::frames::FrameWaitQueue::leave).
     pub(super) fn wait_for_frames(&self, waiter: &Arc<Waiter>) {
         self.versions.frame_waits().enter(waiter);
         for _ in 0..TRIES {

@@ -12,6 +12,10 @@
 //! when no protected reader can be left: either an epoch has passed since the frame was removed from every place where it
 //! could be found, or it never was in any.
 
+mod free_frames;
+mod usage;
+mod waits;
+
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,11 +23,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nofault_io::aligned::{IoBuf, PageKind, Region};
 use nofault_io::prefetch::prefetch_read;
 
-use super::free_frames::FreeFrames;
-use super::leaf_expiries::LeafExpiries;
-use super::memory_ahead::MemoryAhead;
-use super::usage_counts::UsageCounts;
-use super::word_array::PAGES_MAX;
+use self::free_frames::{FreeFrames, MemoryAhead};
+pub(super) use self::usage::Ghosts;
+use self::usage::{LeafExpiries, UsageCounts};
+pub(super) use self::waits::{FrameWaitQueue, Waiter};
+use crate::buffer_pool::PAGES_MAX;
 use crate::error::{Error, Result};
 use crate::format::{BlockId, CommitSeq, Location, PageId, Tag};
 

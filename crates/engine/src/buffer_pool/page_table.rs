@@ -6,22 +6,28 @@
 //! **Locks**: shard, then metadata, a waiter's, or the free list of frames. While a shard's lock is held, no epoch guard is pinned or
 //! dropped, no waker is called, and no device is waited for.
 
-mod outcomes;
+mod block_map;
+mod leaves;
+mod metadata;
+mod page_ids;
+mod shard;
+mod word_array;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub(super) use self::outcomes::{CheckedPage, EvictionOutcome, Lookup, ReadEnd, ReadRequest, Replacement};
-pub(crate) use self::outcomes::{CheckpointPlace, DirtyPage};
+pub(crate) use self::block_map::BlockMap;
+use self::leaves::LockedLeaf;
+pub(super) use self::leaves::{LeafClock, LeafEviction, LeafPlace};
+pub(crate) use self::metadata::Metadata;
+pub(super) use self::metadata::PageChange;
+pub(crate) use self::page_ids::PageIds;
+use self::shard::{Load, Place, Version};
+pub(super) use self::shard::{ReadId, Shard};
+use self::word_array::WordArray;
+pub(super) use self::word_array::{Entry, leaf_read_as, page_of_leaf};
 use super::compressed_tier::{CompressedTier, Need};
-use super::frame_wait_queue::FrameWaitQueue;
-use super::frames::{Frame, FrameFacts, Frames, OwnedFrame};
-use super::leaves::{LeafClock, LeafEviction, LeafPlace, LockedLeaf};
-use super::metadata::{Metadata, PageChange};
-use super::registry::SupersededVersion;
-use super::shard::{Load, Place, ReadId, Shard, Version};
-use super::waiter::Waiter;
-use super::word_array::{Entry, WordArray, leaf_read_as, page_of_leaf};
+use super::frames::{Frame, FrameFacts, FrameWaitQueue, Frames, OwnedFrame, Waiter};
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, node_entries, page_commit};
 use crate::pages::Missing;
@@ -30,6 +36,108 @@ use crate::settings::TierUse;
 const SHARDS: usize = 64;
 /// Stands for the frame of a leaf of the page table, which a waiter has pinned as it pins pages.
 const NO_FRAME: u32 = u32::MAX;
+
+/// A page version that a later commit has superseded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SupersededVersion {
+    pub(crate) page: PageId,
+    pub(crate) from: CommitSeq,
+    pub(crate) until: CommitSeq,
+    /// No reader of this commit or a later one reaches the page: `until`, if no earlier commit is known.
+    pub(crate) unread_from: CommitSeq,
+}
+
+/// The state of a page after a request to read it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ReadRequest {
+    /// The page is now marked as being read by this request: the caller must carry the read out.
+    New(ReadId),
+    /// Another request is already reading the page; the waiter was added to it.
+    Joined,
+    /// The page is in memory, and pinned for the waiter.
+    InMemory,
+    /// The page does not exist.
+    Absent,
+}
+
+/// A page that was read and checked.
+pub(super) struct CheckedPage {
+    pub(super) page: OwnedFrame,
+    /// The block in which the page lies compressed, if it is to stay in memory as well.
+    pub(super) block: Option<OwnedFrame>,
+}
+
+/// The result of a read for its page.
+pub(super) enum ReadEnd {
+    /// The page is in this frame.
+    Installed {
+        frame: u32,
+        /// The frame of the block, to be retired, if the compressed tier had no room for it.
+        rejected: Option<u32>,
+    },
+    /// The read did not bring the page into memory.
+    NotInstalled {
+        /// The frames of the read, unless the read failed and returned no frame.
+        unused: Vec<OwnedFrame>,
+        /// The error given to the waiters, if any.
+        error: Option<Error>,
+    },
+    /// A leaf of the table was read: the memory of the read, the error given to the waiters, if any, and the
+    /// reads of pages that begin now that their places are known.
+    Leaf { unused: Option<OwnedFrame>, error: Option<Error>, next: Vec<ReadId> },
+}
+
+/// The result of giving a page a new version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replacement {
+    /// This version was superseded.
+    Superseded(SupersededVersion),
+    /// The page did not exist before.
+    Added,
+    /// The page, which was to be freed, does not exist.
+    Absent,
+    /// The page is freed once the leaf with its entry is in memory: see `Metadata::take_cold_frees`.
+    Later,
+}
+
+/// The place of a page in the version that a view sees.
+pub(super) enum Lookup {
+    /// The page is in this frame.
+    Frame(u32),
+    /// The page is on disk, or being read.
+    NotInMemory,
+    /// The page does not exist as of the view's commit.
+    Absent,
+}
+
+/// A dirty page in its frame, pinned for the code that writes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DirtyPage {
+    pub(crate) page: PageId,
+    pub(crate) frame: u32,
+}
+
+/// The result of an attempt to evict a frame.
+pub(super) enum EvictionOutcome {
+    /// The page was clean and is evicted: its frame number was removed from the page table and cannot be reached any
+    /// more.
+    Clean(u32),
+    /// The page is dirty and now pinned: it must be written before its frame can be evicted.
+    Dirty(DirtyPage),
+}
+
+/// The way in which a checkpoint records one page.
+#[derive(Debug)]
+pub(crate) enum CheckpointPlace {
+    /// The page is in memory only, and pinned: the checkpoint writes it.
+    Dirty(DirtyPage),
+    /// The page is on disk at this location, to which the checkpoint refers.
+    OnDisk(Location),
+    /// The page does not exist as of the checkpoint's commit, which records nothing for it.
+    Absent,
+    /// The leaf with the page's entry is on disk only: the page is as the last checkpoint recorded it.
+    Cold,
+}
 
 /// The page table of a pool: finds the frame or the location of each page version.
 pub(super) struct PageTable {

@@ -32,6 +32,7 @@ mod read;
 mod scan_run;
 mod scheduler;
 mod standstill;
+mod ticket;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,15 +53,13 @@ use self::scan_run::{ScanBytes, ScanMemory, ScanRead};
 use self::scheduler::Scheduler;
 pub(crate) use self::standstill::IsLogWriting;
 use self::standstill::Standstill;
+pub(crate) use self::ticket::{RangeScan, Ticket};
+use super::PoolOptions;
 use super::compressed_tier::Need;
-use super::evict::Evictor;
-use super::options::PoolOptions;
-use super::page_table::ReadRequest;
-use super::versions::Versions;
-use super::waiter::Waiter;
-use super::word_array::Entry;
-use super::write::Writer;
-use super::writer_signal::WriterSignal;
+use super::evict::{Evictor, Writer};
+use super::frames::Waiter;
+use super::page_table::{Entry, ReadRequest};
+use super::versions::{Versions, WriterSignal};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, PageId};
@@ -86,7 +85,7 @@ const COMPLETIONS_AT_ONCE: usize = 4;
 const PARKED_MS: usize = 100;
 
 /// The read path of a pool: starts reads, submits them and takes their completions.
-pub(super) struct Reads {
+pub(crate) struct Reads {
     versions: Arc<Versions>,
     evictor: Arc<Evictor>,
     signal: Arc<WriterSignal>,

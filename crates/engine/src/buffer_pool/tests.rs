@@ -20,10 +20,10 @@ use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, RefusedOp};
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 
+use super::frames::Waiter;
+use super::page_table::Entry;
 use super::reads::Round;
 use super::versions::NEWEST;
-use super::waiter::Waiter;
-use super::word_array::Entry;
 use super::*;
 use crate::clock::ClockSource;
 use crate::format::HEADER_BYTES;

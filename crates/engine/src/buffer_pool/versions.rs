@@ -6,22 +6,31 @@
 //!
 //! **Locks**: `registry` and the lists of `reclamation` are leaves.
 
+mod chunked_queue;
+mod leaf_loads;
+mod private_copies;
+mod reclamation;
+mod registry;
+mod view;
+mod writer_signal;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossbeam_epoch::Guard;
 use nofault_io::process::Process;
 
-use super::frame_wait_queue::FrameWaitQueue;
-use super::frames::Frames;
-use super::leaves::LeafEviction;
-use super::metadata::{Metadata, PageChange};
-use super::page_table::{PageTable, Replacement};
-use super::reclamation::{RETIRED_MAX, Reclamation};
-use super::registry::{ReaderInfo, Registry, SupersededVersion};
+pub(super) use self::leaf_loads::LeafLoads;
+pub(crate) use self::private_copies::PrivateCopies;
+use self::reclamation::{RETIRED_MAX, Reclamation};
+pub use self::registry::ReaderInfo;
+use self::registry::Registry;
+pub(super) use self::view::ShownEntries;
+pub(crate) use self::view::{Snapshot, View};
+pub(super) use self::writer_signal::{PAUSE_MAX, WriterSignal};
+use super::frames::{FrameWaitQueue, Frames};
+use super::page_table::{Entry, LeafEviction, Metadata, PageChange, PageTable, Replacement, SupersededVersion};
 use super::stats::Counters;
-use super::word_array::Entry;
-use super::writer_signal::WriterSignal;
 use crate::budget::Budget;
 use crate::clock::GuardedClock;
 use crate::codec::Dictionaries;
@@ -40,7 +49,7 @@ const LOOKS_A_LEAF: u64 = 8;
 const LOOKS_MAX: u64 = 64;
 
 /// The pages of a pool in all their versions.
-pub(super) struct Versions {
+pub(crate) struct Versions {
     pages: PageTable,
     registry: Mutex<Registry>,
     visible: AtomicU64,

@@ -74,7 +74,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// `buffer_pool::reads` and `buffer_pool::waiter`: all waiters that miss one page share one read. The thread that has
+/// `buffer_pool::reads` and `buffer_pool::frames::waits`: all waiters that miss one page share one read. The thread that has
 /// the queue completes the read for all of them, and hands the queue on. The page is pinned for its waiters from the
 /// beginning, and is not evicted before they have unpinned it.
 #[test]

@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::costs::Costs;
-use crate::buffer_pool::ghosts::Ghosts;
+use crate::buffer_pool::frames::Ghosts;
 use crate::format::{BlockId, PageId};
 use crate::settings::TierUse;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fastrand::Rng;
 
-use crate::buffer_pool::ghosts::Ghosts;
+use crate::buffer_pool::frames::Ghosts;
 
 /// A request for a page, in a trace: by an operation that waits for the page, or by a scan that requested the page
 /// early and now reaches it.

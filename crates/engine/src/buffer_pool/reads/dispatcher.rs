@@ -19,10 +19,10 @@ use crate::budget::Budget;
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
+use crate::buffer_pool::frames::Waiter;
 use crate::buffer_pool::page_table::ReadRequest;
 use crate::buffer_pool::versions::Versions;
-use crate::buffer_pool::waiter::Waiter;
-use crate::buffer_pool::writer_signal::WriterSignal;
+use crate::buffer_pool::versions::WriterSignal;
 use crate::error::{Error, Result};
 use crate::pages::Missing;
 

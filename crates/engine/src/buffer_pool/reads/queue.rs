@@ -19,7 +19,7 @@ use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 use super::read::{CompletedPages, CompletedReads, Read, ReadOperation, ReadState, Scratch, UnsentReads};
 use super::scan_run::{GAP_BLOCKS, ScanRead, ScanRun};
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
-use crate::buffer_pool::shard::ReadId;
+use crate::buffer_pool::page_table::ReadId;
 
 /// Share of a run's frames that may be filled by gaps between its pages, as a divisor. The frames of gaps are given
 /// back, but with more of them too many pages would be evicted.

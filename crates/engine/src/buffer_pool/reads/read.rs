@@ -18,7 +18,7 @@ use nofault_io::error::Error as IoError;
 use super::scan_run::{ScanRead, ScanRun};
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::frames::{OwnedFrame, OwnedRun};
-use crate::buffer_pool::shard::ReadId;
+use crate::buffer_pool::page_table::ReadId;
 use crate::error::{Error, Result};
 use crate::format::PageId;
 
@@ -565,7 +565,7 @@ impl Scratch {
 mod tests {
     use super::ReadState::{Completed, Discarded, Failed, InFlight, Installed, Queued, Requested, Staged};
     use super::*;
-    use crate::buffer_pool::shard::Shard;
+    use crate::buffer_pool::page_table::Shard;
     use crate::format::{BlockId, Location, Tag};
 
     const ALL: [ReadState; 8] = [Requested, Staged, Queued, InFlight, Completed, Installed, Failed, Discarded];

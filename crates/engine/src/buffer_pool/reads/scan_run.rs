@@ -21,7 +21,7 @@ use std::task::Waker;
 
 use nofault_io::aligned::{ALIGN_BYTES, IoBuf, PageKind, Region};
 
-use crate::buffer_pool::waiter::Waiter;
+use crate::buffer_pool::frames::Waiter;
 use crate::error::{Error, Result};
 use crate::format::compressed::{FileCodec, restore_page};
 use crate::format::{CommitSeq, Location, PageId, check_page, page_commit, whole_page};

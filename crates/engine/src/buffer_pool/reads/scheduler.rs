@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use super::queue::ReadQueue;
 use super::read::{CompletedPages, Read, ReadState};
 use super::scan_run::ScanRead;
-use crate::buffer_pool::waiter::Waiter;
+use crate::buffer_pool::frames::Waiter;
 use crate::format::PageId;
 
 /// Number of staged reads of tasks submitted together without waiting for more. Twice as many would save no

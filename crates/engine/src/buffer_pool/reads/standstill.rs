@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::installer::Installer;
 use super::scheduler::Scheduler;
+use crate::buffer_pool::evict::Writer;
 use crate::buffer_pool::versions::Versions;
-use crate::buffer_pool::write::Writer;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Number of idle rounds, with growing pauses, after which a waiting thread reports that the pool is too small.

@@ -11,7 +11,7 @@
 
 use super::held_blocks::blocks_and_fragments;
 use super::{HeldBlocks, Packing, Relocator};
-use crate::buffer_pool::word_array::Entry;
+use crate::buffer_pool::page_table::Entry;
 use crate::error::Result;
 use crate::format::{Location, PageId};
 use crate::pages::ReservationKind;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
-use crate::buffer_pool::packing::BlockContent;
+use crate::buffer_pool::evict::BlockContent;
 use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::format::{BlockId, PageId};

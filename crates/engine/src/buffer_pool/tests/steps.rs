@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::budget::{self, STEPS_MAX};
-use crate::buffer_pool::registry::SupersededVersion;
+use crate::buffer_pool::page_table::SupersededVersion;
 use crate::format::{BlockId, Location, Tag};
 
 /// Returns the largest number of steps (units of work that a `Budget` counts) spent during one hold of a lock while

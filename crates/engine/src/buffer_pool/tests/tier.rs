@@ -35,7 +35,7 @@ fn compressed_pages(pool: &BufferPool, commits: u64, pages_a_commit: u64) -> Vec
 fn evict(pool: &BufferPool, pages: &[PageId]) {
     for page in pages {
         if let Entry::Resident(frame) = pool.versions.pages().entry(*page)
-            && let Some(super::super::page_table::EvictionOutcome::Clean(frame)) =
+            && let Some(crate::buffer_pool::page_table::EvictionOutcome::Clean(frame)) =
                 pool.versions.pages().try_evict(frame, false)
         {
             pool.versions.retire(vec![frame]);
@@ -186,7 +186,7 @@ fn a_block_that_is_written_anew_leaves_the_tier_before_a_page_can_be_found_in_it
 }
 
 /// Pins the pages that are not on disk yet.
-fn dirty(pool: &BufferPool, pages: &[PageId]) -> Vec<super::super::page_table::DirtyPage> {
+fn dirty(pool: &BufferPool, pages: &[PageId]) -> Vec<crate::buffer_pool::page_table::DirtyPage> {
     let dirty_of = |page: &PageId| match pool.checkpoint_place(*page, NEWEST) {
         CheckpointPlace::Dirty(item) => Some(item),
         CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent | CheckpointPlace::Cold => None,

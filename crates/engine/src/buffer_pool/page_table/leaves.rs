@@ -14,26 +14,26 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::frames::Frames;
 use super::metadata::Metadata;
 use super::shard::Shard;
 use super::word_array::{Entry, WordArray};
+use crate::buffer_pool::frames::Frames;
 use crate::format::{Location, PageId};
 
 /// Most slots that one step of the clock passes in search of a leaf.
 const SLOTS_A_STEP: u32 = 64;
 
 /// A leaf of the page table, while the lock of its shard is held.
-pub(super) struct LockedLeaf<'a> {
-    pub(super) words: &'a WordArray,
-    pub(super) metadata: &'a Metadata,
-    pub(super) shard: MutexGuard<'a, Shard>,
-    pub(super) leaf: u64,
+pub(crate) struct LockedLeaf<'a> {
+    pub(crate) words: &'a WordArray,
+    pub(crate) metadata: &'a Metadata,
+    pub(crate) shard: MutexGuard<'a, Shard>,
+    pub(crate) leaf: u64,
 }
 
 /// The place of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeafPlace {
+pub(crate) enum LeafPlace {
     InMemory,
     /// On disk only.
     Cold(Location),
@@ -43,7 +43,7 @@ pub(super) enum LeafPlace {
 
 /// The outcome of an attempt to evict a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeafEviction {
+pub(crate) enum LeafEviction {
     Evicted,
     /// The leaf is in use.
     InUse,
@@ -53,7 +53,7 @@ pub(super) enum LeafEviction {
 
 impl LockedLeaf<'_> {
     /// Returns where the leaf is.
-    pub(super) fn place(&self) -> LeafPlace {
+    pub(crate) fn place(&self) -> LeafPlace {
         if self.words.has_leaf(self.leaf) {
             return LeafPlace::InMemory;
         }
@@ -62,7 +62,7 @@ impl LockedLeaf<'_> {
 
     /// Brings the leaf into memory with `entries`, which were read from `at`, if it is still there and not in memory.
     /// Returns whether it is in memory now.
-    pub(super) fn install(&self, at: Location, entries: Vec<u64>) -> bool {
+    pub(crate) fn install(&self, at: Location, entries: Vec<u64>) -> bool {
         if self.place() == LeafPlace::Cold(at) && self.words.add_leaf(self.leaf, &entries) {
             self.metadata.lock().map.add_leaf(self.leaf, entries);
         }
@@ -70,7 +70,7 @@ impl LockedLeaf<'_> {
     }
 
     /// As [`LockedLeaf::pin`], and adds the leaf if there is none yet: no page was ever stored under its ids.
-    pub(super) fn pin_or_add(&self) -> bool {
+    pub(crate) fn pin_or_add(&self) -> bool {
         if self.place() == LeafPlace::Nowhere {
             self.words.add_leaf(self.leaf, &[]);
         }
@@ -79,7 +79,7 @@ impl LockedLeaf<'_> {
 
     /// Keeps the leaf in memory until [`WordArray::state`] was unpinned once for each call of this function. Returns false
     /// when it is not in memory.
-    pub(super) fn pin(&self) -> bool {
+    pub(crate) fn pin(&self) -> bool {
         let Some(state) = self.words.state(self.leaf) else { return false };
         state.touch();
         state.pin();
@@ -89,7 +89,7 @@ impl LockedLeaf<'_> {
     /// Evicts the leaf, if the rules of this module allow that and it was not used since the last call. With `frames_free`
     /// its pages in memory are evicted first, where they are clean and used no more; their frames are added to it, even
     /// if the leaf stays.
-    pub(super) fn try_evict(&self, frames: &Frames, frames_free: Option<&mut Vec<u32>>) -> LeafEviction {
+    pub(crate) fn try_evict(&self, frames: &Frames, frames_free: Option<&mut Vec<u32>>) -> LeafEviction {
         let Some(state) = self.words.state(self.leaf) else { return LeafEviction::InUse };
         if state.is_pinned() || state.take_used() {
             return LeafEviction::InUse;
@@ -118,7 +118,7 @@ impl LockedLeaf<'_> {
     }
 
     /// Lists the free page ids of the leaf, which is in memory, as `PageIds` asks.
-    pub(super) fn list_ids(&self) {
+    pub(crate) fn list_ids(&self) {
         if !self.words.has_leaf(self.leaf) {
             return;
         }
@@ -152,7 +152,7 @@ impl LockedLeaf<'_> {
 
 /// Chooses leaves to evict, by second chance over those in memory.
 #[derive(Debug)]
-pub(super) struct LeafClock {
+pub(crate) struct LeafClock {
     /// Number of the slot looked at next.
     hand: Mutex<u32>,
     /// Most leaves to be in memory.
@@ -165,39 +165,39 @@ pub(super) struct LeafClock {
 }
 
 impl LeafClock {
-    pub(super) fn new(leaves_max: u64, excess_max: u64, pages_at_once: u64) -> Self {
+    pub(crate) fn new(leaves_max: u64, excess_max: u64, pages_at_once: u64) -> Self {
         Self { hand: Mutex::new(0), leaves_max, excess_max, pages_at_once }
     }
 
     /// Returns the number of resident leaves above the limit.
-    pub(super) fn excess(&self, words: &WordArray) -> u64 {
+    pub(crate) fn excess(&self, words: &WordArray) -> u64 {
         words.slots().used().saturating_sub(self.leaves_max)
     }
 
     /// Returns whether page frames are to be evicted so that their leaves can leave memory.
-    pub(super) fn evicts_frames(&self, words: &WordArray) -> bool {
+    pub(crate) fn evicts_frames(&self, words: &WordArray) -> bool {
         words.slots().used() > self.leaves_max.max(self.pages_at_once)
     }
 
     /// Returns whether so many resident leaves are above the limit that a checkpoint should be made, if it would let
     /// some leave.
-    pub(super) fn is_pressing(&self, excess: u64) -> bool {
+    pub(crate) fn is_pressing(&self, excess: u64) -> bool {
         excess > self.excess_max
     }
 
     /// Returns the limit on resident leaves.
-    pub(super) fn leaves_max(&self) -> u64 {
+    pub(crate) fn leaves_max(&self) -> u64 {
         self.leaves_max
     }
 
     /// Moves the hand to the next leaf in memory, past a bounded number of free slots.
-    pub(super) fn next(&self, words: &WordArray) -> Option<u64> {
+    pub(crate) fn next(&self, words: &WordArray) -> Option<u64> {
         let count = words.slots().count();
         let mut hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..SLOTS_A_STEP.min(count) {
             let slot = *hand % count;
             *hand = (slot + 1) % count;
-            if let Some(leaf) = words.slots().state(slot).and_then(super::leaf_slots::SlotState::leaf) {
+            if let Some(leaf) = words.slots().state(slot).and_then(super::word_array::SlotState::leaf) {
                 return Some(leaf);
             }
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::waiter::Waiter;
+use crate::buffer_pool::frames::Waiter;
 use crate::format::{BlockId, CommitSeq, Location, PageId};
 use crate::pages::Missing;
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::block_map::BlockMap;
-use super::word_array::PAGES_MAX;
+use crate::buffer_pool::PAGES_MAX;
 use crate::format::entries_per_node;
 use crate::ids::PageId;
 
@@ -59,12 +59,12 @@ impl PageIds {
     }
 
     /// Takes the next id; `None` when all are in use.
-    pub(super) fn take(&mut self) -> Option<PageId> {
+    pub(crate) fn take(&mut self) -> Option<PageId> {
         self.free.pop().or_else(|| self.take_unused())
     }
 
     /// Takes the next id under which no page was ever stored; `None` when there are none.
-    pub(super) fn take_unused(&mut self) -> Option<PageId> {
+    pub(crate) fn take_unused(&mut self) -> Option<PageId> {
         while let Some(gap) = self.gaps.last_mut() {
             if let Some(id) = gap.next() {
                 return Some(PageId(id));
@@ -78,13 +78,13 @@ impl PageIds {
     }
 
     /// Returns the lowest id above all ids ever allocated.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.next
     }
 
     /// Makes an id free that no page has any more. The caller holds the lock of the page's shard, or the id was never
     /// published.
-    pub(super) fn put_back(&mut self, id: PageId) {
+    pub(crate) fn put_back(&mut self, id: PageId) {
         let is_unlisted = id.0 < self.opened_end && self.position_of(id.0 / self.entries_per_leaf).is_ok();
         if !is_unlisted {
             self.free.push(id);
@@ -96,17 +96,17 @@ impl PageIds {
     }
 
     /// Returns the next leaf whose free ids should be listed, because few are left.
-    pub(super) fn leaf_to_list(&self) -> Option<u64> {
+    pub(crate) fn leaf_to_list(&self) -> Option<u64> {
         self.unlisted.last().copied().filter(|_| self.free.len() < LISTED_ENOUGH / 2)
     }
 
     /// Returns the end of the ids listed with their leaf.
-    pub(super) fn opened_end(&self) -> u64 {
+    pub(crate) fn opened_end(&self) -> u64 {
         self.opened_end
     }
 
     /// Lists the free ids of a leaf that [`PageIds::leaf_to_list`] has returned. The caller holds the lock of its shard.
-    pub(super) fn list(&mut self, leaf: u64, free: impl DoubleEndedIterator<Item = PageId>) {
+    pub(crate) fn list(&mut self, leaf: u64, free: impl DoubleEndedIterator<Item = PageId>) {
         if let Ok(at) = self.position_of(leaf) {
             self.unlisted.remove(at);
             self.free.extend(free.rev());
@@ -114,7 +114,7 @@ impl PageIds {
     }
 
     /// Takes the ids of a leaf that cannot be read out of use.
-    pub(super) fn avoid(&mut self, mut pages: impl Iterator<Item = PageId>) {
+    pub(crate) fn avoid(&mut self, mut pages: impl Iterator<Item = PageId>) {
         let Some(first) = pages.next() else { return };
         let ids = first.0..first.0.saturating_add(self.entries_per_leaf);
         self.free.retain(|id| !ids.contains(&id.0));
@@ -124,7 +124,7 @@ impl PageIds {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let lists = self.free.capacity() * size_of::<PageId>() + self.unlisted.capacity() * size_of::<u64>();
         (lists + self.gaps.capacity() * size_of::<Range<u64>>()) as u64
     }

@@ -8,7 +8,7 @@ const PIECE: usize = 1024;
 
 /// A queue that keeps its elements in pieces of bounded size, so that no single call moves many elements.
 #[derive(Debug)]
-pub(super) struct ChunkedQueue<T> {
+pub(crate) struct ChunkedQueue<T> {
     /// The pieces, none of them empty.
     pieces: VecDeque<VecDeque<T>>,
     len: usize,
@@ -21,16 +21,16 @@ impl<T> Default for ChunkedQueue<T> {
 }
 
 impl<T> ChunkedQueue<T> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Adds one element at the end.
-    pub(super) fn push(&mut self, element: T) {
+    pub(crate) fn push(&mut self, element: T) {
         self.len += 1;
         match self.pieces.back_mut().filter(|piece| piece.len() < PIECE) {
             Some(piece) => piece.push_back(element),
@@ -39,7 +39,7 @@ impl<T> ChunkedQueue<T> {
     }
 
     /// Adds a list at the end as one piece, without moving its elements.
-    pub(super) fn push_all(&mut self, list: Vec<T>) {
+    pub(crate) fn push_all(&mut self, list: Vec<T>) {
         if !list.is_empty() {
             self.len += list.len();
             self.pieces.push_back(list.into());
@@ -47,13 +47,13 @@ impl<T> ChunkedQueue<T> {
     }
 
     /// Adds all elements of another queue at the end, moving whole pieces (of about a thousand elements each).
-    pub(super) fn append(&mut self, mut other: Self) {
+    pub(crate) fn append(&mut self, mut other: Self) {
         self.len += other.len;
         self.pieces.append(&mut other.pieces);
     }
 
     /// Removes the first element and returns it.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         let piece = self.pieces.front_mut()?;
         let element = piece.pop_front()?;
         self.len -= 1;

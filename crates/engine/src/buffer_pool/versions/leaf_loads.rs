@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use nofault_io::disk::Disk;
 
-use super::leaves::LeafPlace;
-use super::versions::Versions;
-use super::word_array::Entry;
+use super::Versions;
 use crate::blocks::read_once;
+use crate::buffer_pool::page_table::{Entry, LeafPlace};
 use crate::error::{ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, decode_node};
 use crate::reread::RepeatedReads;
@@ -36,7 +35,7 @@ impl Drop for PinnedLeaf {
 }
 
 impl LeafLoads {
-    pub(super) fn new(versions: &Arc<Versions>, disk: &Arc<dyn Disk>) -> Self {
+    pub(crate) fn new(versions: &Arc<Versions>, disk: &Arc<dyn Disk>) -> Self {
         Self { versions: Arc::clone(versions), disk: Arc::clone(disk) }
     }
 

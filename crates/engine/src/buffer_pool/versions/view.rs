@@ -1,19 +1,72 @@
-//! The pages that one attempt of one read sees. A hit costs one load of the table, one of the usage count, and the page.
+//! The pages that one attempt of one read sees, and the snapshots whose commits stay readable. A hit costs one load of the table, one of
+//! the usage count, and the page.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_epoch::Guard;
 use nofault_io::prefetch::{prefetch_bytes, prefetch_read};
 
-use super::page_table::{Lookup, PageTable};
-use super::stats::HitTally;
-use super::versions::Versions;
-use super::word_array::Entry;
+use super::Versions;
+use crate::buffer_pool::page_table::{Entry, Lookup, PageTable};
+use crate::buffer_pool::stats::HitTally;
 use crate::clock::GuardedClock;
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, Moment, PageId, page_commit, page_id};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
+
+/// Keeps the pages of one commit readable until it is dropped or evicted.
+pub(crate) struct Snapshot {
+    versions: Arc<Versions>,
+    seq: CommitSeq,
+    /// `None` for a snapshot that shows all entries.
+    moment: Option<Moment>,
+    too_old: Arc<AtomicBool>,
+    essential: bool,
+}
+
+impl Snapshot {
+    pub(crate) fn new(versions: &Arc<Versions>, essential: bool) -> Self {
+        let (seq, too_old) = versions.register(essential);
+        // After the commit was chosen: see `Snapshot::moment`.
+        let moment = versions.clock().now();
+        Self { versions: Arc::clone(versions), seq, moment: Some(moment), too_old, essential }
+    }
+
+    /// Lets the snapshot show all entries, also expired ones.
+    pub(crate) fn with_expired(self) -> Self {
+        let mut all = self;
+        all.moment = None;
+        all
+    }
+
+    /// Returns the entries that views of the snapshot show.
+    pub(crate) fn shown(&self) -> ShownEntries<'_> {
+        self.moment.map_or(ShownEntries::All, ShownEntries::At)
+    }
+
+    /// Returns the flag set when this snapshot has been evicted.
+    pub(crate) fn too_old(&self) -> &AtomicBool {
+        &self.too_old
+    }
+}
+
+impl crate::pages::Snapshot for Snapshot {
+    fn seq(&self) -> CommitSeq {
+        self.seq
+    }
+
+    fn moment(&self) -> Moment {
+        self.moment.unwrap_or(Moment(0))
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.versions.unregister(self.seq, &self.too_old, self.essential);
+    }
+}
 
 /// The pages as of one commit, for as long as its epoch guard is held. Not `Send`; never kept across a wait.
 pub(crate) struct View<'a> {
@@ -30,7 +83,7 @@ pub(crate) struct View<'a> {
 
 /// The entries of tables that a view shows.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ShownEntries<'a> {
+pub(crate) enum ShownEntries<'a> {
     /// All of them.
     All,
     /// Entries that have not expired by the time at which the view meets them.
@@ -42,7 +95,7 @@ pub(super) enum ShownEntries<'a> {
 impl<'a> View<'a> {
     /// Creates a view of the commit that `at` returns. `at` is called after the guard is pinned: see
     /// `Versions::drop_later`.
-    pub(super) fn new(
+    pub(crate) fn new(
         versions: &'a Versions,
         at: impl FnOnce() -> CommitSeq,
         too_old: Option<&'a AtomicBool>,
@@ -53,7 +106,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the commit that this view shows.
-    pub(super) fn commit(&self) -> CommitSeq {
+    pub(crate) fn commit(&self) -> CommitSeq {
         self.at
     }
 

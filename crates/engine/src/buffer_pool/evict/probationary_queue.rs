@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::ghosts::Ghosts;
+use crate::buffer_pool::frames::Ghosts;
 use crate::format::PageId;
 
 /// The length that the queue keeps, as a divisor of the number of frames.
@@ -16,7 +16,7 @@ const SHARE: usize = 10;
 
 /// The probationary queue and the ghosts of the pages evicted from it. No other lock is taken while its lock is held.
 #[derive(Debug)]
-pub(super) struct ProbationaryQueue {
+pub(crate) struct ProbationaryQueue {
     state: Mutex<State>,
     frames: usize,
 }
@@ -30,19 +30,19 @@ struct State {
 
 impl ProbationaryQueue {
     /// Creates the queue for a pool of `frames` frames.
-    pub(super) fn new(frames: usize) -> Self {
+    pub(crate) fn new(frames: usize) -> Self {
         let state = State { queue: VecDeque::new(), ghosts: Ghosts::new(frames) };
         Self { state: Mutex::new(state), frames }
     }
 
     /// Prefetches the CPU cache lines that `add` will need for these pages.
-    pub(super) fn expect(&self, pages: impl Iterator<Item = PageId>) {
+    pub(crate) fn expect(&self, pages: impl Iterator<Item = PageId>) {
         let state = self.lock();
         pages.for_each(|page| state.ghosts.prefetch(page.0));
     }
 
     /// Adds pages that were just read, each with its frame.
-    pub(super) fn add(&self, pages: impl Iterator<Item = (u32, PageId)>) {
+    pub(crate) fn add(&self, pages: impl Iterator<Item = (u32, PageId)>) {
         let mut state = self.lock();
         for (frame, page) in pages {
             if state.ghosts.contains(page.0) {
@@ -58,13 +58,13 @@ impl ProbationaryQueue {
     }
 
     /// Returns the number of pages in the queue.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().queue.len()
     }
 
     /// Removes up to `most` of the oldest entries, as long as the queue is longer than its share of the frames. Of these
     /// `frames_without` can have no page, as they hold blocks.
-    pub(super) fn take_oldest(&self, most: usize, frames_without: usize, into: &mut Vec<(u32, PageId)>) {
+    pub(crate) fn take_oldest(&self, most: usize, frames_without: usize, into: &mut Vec<(u32, PageId)>) {
         let share_max = (self.frames.saturating_sub(frames_without) / SHARE).max(2);
         let mut state = self.lock();
         let State { queue, ghosts } = &mut *state;
@@ -77,14 +77,14 @@ impl ProbationaryQueue {
 
     /// Records the fate of entries taken from the queue: the pages in `left` were evicted, and the entries
     /// in `stay` go back into the queue.
-    pub(super) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
+    pub(crate) fn put_back(&self, left: &[PageId], stay: &[(u32, PageId)]) {
         let mut state = self.lock();
         left.iter().for_each(|page| state.ghosts.add(page.0));
         state.queue.extend(stay);
     }
 
     /// Returns the most bytes of memory that the queue takes in a pool of `frames` frames.
-    pub(super) fn bytes_max(frames: usize) -> u64 {
+    pub(crate) fn bytes_max(frames: usize) -> u64 {
         // The queue, with the room that growing leaves, and the ghosts.
         (frames * (2 * 16 + size_of::<u32>())) as u64
     }

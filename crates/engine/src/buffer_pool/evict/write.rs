@@ -18,12 +18,11 @@ use std::time::Instant;
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{OpKind, WriteData};
 
-use super::pace::Pace;
 use super::packing::{BlockContent, TableCodecs, pack, pack_tightly};
-use super::page_table::DirtyPage;
-use super::versions::Versions;
-use super::write_queue::WriteQueue;
+use super::write_queue::{Pace, WriteQueue};
 use crate::block_allocator::GROUP_BLOCKS;
+use crate::buffer_pool::page_table::DirtyPage;
+use crate::buffer_pool::versions::Versions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BlockId, PageId, Tag};
 use crate::sync::awaited_mutex::AwaitedMutex;
@@ -88,7 +87,7 @@ pub(crate) struct NodeToWrite {
 }
 
 impl Writer {
-    pub(super) fn new(versions: &Arc<Versions>, queue: WriteQueue) -> Self {
+    pub(crate) fn new(versions: &Arc<Versions>, queue: WriteQueue) -> Self {
         let (codecs, queue) = (TableCodecs::default(), AwaitedMutex::new(queue));
         Self { versions: Arc::clone(versions), codecs, queue }
     }
@@ -99,7 +98,7 @@ impl Writer {
     }
 
     /// Ends the queue: nothing is written any more. Waits for another thread that is writing.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.lock().end();
     }
 
@@ -113,7 +112,7 @@ impl Writer {
     }
 
     /// Returns whether a thread holds the write queue, and so may be waiting for the device.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.queue.try_lock().is_none()
     }
 
@@ -256,7 +255,7 @@ impl Writer {
     ///
     /// # Errors
     /// The first failure. The contents of the blocks are unknown then.
-    pub(super) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
+    pub(crate) fn write_blocks(&self, action: &str, pieces: impl Iterator<Item = (BlockId, IoBuf)>) -> Result<()> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let op_of = |(first, bytes): (BlockId, IoBuf)| {
             let end = first.0 + bytes.len() as u64 / page_bytes;
@@ -437,9 +436,9 @@ mod tests {
 
     use nofault_sim::{Rates, SimOptions, SimWorld};
 
-    use super::super::{BufferPool, CheckpointPlace, LoadedTable, PoolOptions};
     use super::*;
     use crate::buffer_pool::versions::NEWEST;
+    use crate::buffer_pool::{BufferPool, CheckpointPlace, LoadedTable, PoolOptions};
     use crate::clock::ClockSource;
     use crate::format::CommitSeq;
     use crate::pages::{PageCopies as _, Store as _};

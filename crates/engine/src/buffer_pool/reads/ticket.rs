@@ -1,14 +1,92 @@
-//! The private pages of a range scan: read for this scan ([`reads`](super::reads)), not installed in the pool, and kept while the scan needs them.
+//! Handles of waiting operations: a [`Ticket`] polls or blocks until the pages and frames that it requested are there. A [`RangeScan`] has the
+//! private pages of a range scan: read for this scan, not installed in the pool, and kept while the scan needs them.
 
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use rustc_hash::FxHashMap;
 
-use super::reads::{Reads, ScanRun, ServedScan};
-use super::ticket::Ticket;
-use super::waiter::Waiter;
+use super::{Reads, Round, ScanRun, ServedScan};
+use crate::buffer_pool::frames::Waiter;
+use crate::error::Result;
 use crate::format::{CommitSeq, HEADER_BYTES, PageId};
+
 use crate::pages::{self, OwnPage};
+use crate::sync::semaphore::Permit;
+
+/// A handle of a waiting operation; keeps the pages that have arrived in memory until it is dropped.
+pub(crate) struct Ticket {
+    reads: Arc<Reads>,
+    waiter: Arc<Waiter>,
+    /// Whether a task waits for it.
+    is_task: bool,
+    /// The permits for all pages that this ticket pins. They are returned after the pins have been removed.
+    _permit: Option<Permit>,
+}
+
+impl Ticket {
+    pub(crate) fn new(reads: Arc<Reads>, waiter: Arc<Waiter>, permit: Permit) -> Self {
+        Self { reads, waiter, is_task: false, _permit: Some(permit) }
+    }
+
+    /// A ticket that pins no page.
+    pub(crate) fn without_pins(reads: &Arc<Reads>, waiter: Arc<Waiter>) -> Self {
+        Self { reads: Arc::clone(reads), waiter, is_task: false, _permit: None }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
+}
+
+impl pages::Ticket for Ticket {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<()>> {
+        if !self.is_task {
+            self.is_task = true;
+            self.reads.begin_task();
+        }
+        match self.reads.failure().error() {
+            Some(error) => Poll::Ready(Err(error.clone())),
+            None => self.waiter.poll(waker),
+        }
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let mut idle_rounds = 0;
+        loop {
+            if let Some(outcome) = self.waiter.outcome() {
+                self.reads.scheduler().hand_on_queue();
+                return outcome;
+            }
+            if let Some(error) = self.reads.failure().error() {
+                return Err(error.clone());
+            }
+            idle_rounds = match self.reads.wait_round(&self.waiter)? {
+                Round::Moved => 0,
+                Round::Idle { weight } => self.reads.standstill().count_idle(idle_rounds, weight)?,
+            };
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.reads.versions().process().is_here() {
+            return;
+        }
+        if self.is_task {
+            self.reads.end_task();
+        }
+        let (pinned, wants_frames) = self.waiter.withdraw();
+        for (page, frame) in pinned {
+            self.reads.versions().unpin(page, frame);
+        }
+        if wants_frames {
+            self.reads.versions().frame_waits().leave(&self.waiter);
+        }
+    }
+}
 
 /// A long range scan in progress: the completion thread works for it until this is dropped.
 pub(crate) struct RangeScan {
@@ -28,7 +106,7 @@ pub(crate) struct RangeScan {
 }
 
 impl RangeScan {
-    pub(super) fn new(reads: &Arc<Reads>) -> Self {
+    pub(crate) fn new(reads: &Arc<Reads>) -> Self {
         let frames = reads.versions().frames();
         Self {
             reads: Arc::clone(reads),
@@ -46,7 +124,7 @@ impl RangeScan {
 
     /// Makes the scan read for itself alone once it has queued reads of so many pages for the pool.
     #[cfg(test)]
-    pub(super) fn be_alone_from(&mut self, pages: usize) {
+    pub(crate) fn be_alone_from(&mut self, pages: usize) {
         self.alone_from = pages;
     }
 

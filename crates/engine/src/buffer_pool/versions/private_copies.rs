@@ -7,11 +7,10 @@ use crossbeam_epoch::Guard;
 use nofault_io::prefetch::prefetch_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::frames::{FrameFacts, OwnedFrame};
-use super::metadata::PageChange;
-use super::page_table::{Lookup, Replacement};
-use super::versions::{NEWEST, Versions};
-use super::word_array::{Entry, PAGES_MAX, page_of_leaf};
+use super::{NEWEST, Versions};
+use crate::buffer_pool::PAGES_MAX;
+use crate::buffer_pool::frames::{FrameFacts, OwnedFrame};
+use crate::buffer_pool::page_table::{Entry, Lookup, PageChange, Replacement, page_of_leaf};
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, HEADER_BYTES, PageId, page_commit, page_id, seal_page};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
@@ -66,7 +65,7 @@ impl Copy {
 }
 
 impl<'a> PrivateCopies<'a> {
-    pub(super) fn new(versions: &'a Versions) -> Self {
+    pub(crate) fn new(versions: &'a Versions) -> Self {
         let guard = versions.pin_epoch();
         Self {
             versions,
@@ -90,7 +89,7 @@ impl<'a> PrivateCopies<'a> {
     }
 
     /// Publishes all copies and frees as part of commit `seq`.
-    pub(super) fn publish(mut self, seq: CommitSeq) {
+    pub(crate) fn publish(mut self, seq: CommitSeq) {
         let (pages, frames) = (self.versions.pages(), self.versions.frames());
         let mut superseded = Vec::new();
         let mut changed: Vec<PageId> = Vec::with_capacity(self.copies.len() + self.freed.len());

@@ -15,11 +15,11 @@ const SOON_BATCH_MAX: usize = 4096;
 /// Most pages that may wait to be written early: their ids take half a megabyte.
 const SOON_MAX: usize = 1 << 16;
 /// Longest pause of the background writer, unless it is woken.
-pub(super) const PAUSE_MAX: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// The state that the background writer shares with the threads that wake it.
 #[derive(Debug)]
-pub(super) struct WriterSignal {
+pub(crate) struct WriterSignal {
     notifier: Arc<Notifier>,
     /// True while reads wait for frames and the background writer has been woken for this already.
     starving: AtomicBool,
@@ -30,48 +30,48 @@ pub(super) struct WriterSignal {
 }
 
 impl WriterSignal {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (notifier, starving) = (Arc::default(), AtomicBool::new(false));
         Self { notifier, starving, rounds_in_vain: AtomicU32::new(0), soon: Mutex::default() }
     }
 
     /// Returns the notifier by which the background writer is woken.
-    pub(super) fn notifier(&self) -> &Arc<Notifier> {
+    pub(crate) fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }
 
     /// Returns whether there is a background writer.
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.notifier.has_listener()
     }
 
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.notifier.notify();
     }
 
     /// Notes that the background writer was woken: its next pause after a round in vain is a short one.
-    pub(super) fn note_woken(&self) {
+    pub(crate) fn note_woken(&self) {
         self.rounds_in_vain.store(0, Ordering::Relaxed);
     }
 
     /// Notes that reads wait for frames. Wakes the background writer unless it has been woken for this already.
-    pub(super) fn wake_for_frames(&self) {
+    pub(crate) fn wake_for_frames(&self) {
         if !self.starving.swap(true, Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    pub(super) fn is_starving(&self) -> bool {
+    pub(crate) fn is_starving(&self) -> bool {
         self.starving.load(Ordering::SeqCst)
     }
 
     /// Sets whether reads wait for frames. Returns the previous value. Wakes no thread.
-    pub(super) fn set_starving(&self, starving: bool) -> bool {
+    pub(crate) fn set_starving(&self, starving: bool) -> bool {
         self.starving.swap(starving, Ordering::SeqCst)
     }
 
     /// Wakes the background writer if reads wait for frames. Called when a frame has become evictable.
-    pub(super) fn wake_if_starving(&self) {
+    pub(crate) fn wake_if_starving(&self) {
         if self.is_starving() {
             self.wake();
         }
@@ -79,20 +79,20 @@ impl WriterSignal {
 
     /// Returns the pause after a round that freed nothing: longer after each such round, until the background writer is
     /// woken.
-    pub(super) fn longer_pause(&self) -> Duration {
+    pub(crate) fn longer_pause(&self) -> Duration {
         let rounds = self.rounds_in_vain.load(Ordering::Relaxed);
         self.rounds_in_vain.store(rounds.saturating_add(1), Ordering::Relaxed);
         Duration::from_millis(1 << rounds.min(7)).min(PAUSE_MAX)
     }
 
     /// Makes the background writer's next pause a short one again.
-    pub(super) fn note_progress(&self) {
+    pub(crate) fn note_progress(&self) {
         self.rounds_in_vain.store(0, Ordering::Relaxed);
     }
 
     /// Adds published pages that may be written early, as for [`crate::pages::Store::write_soon`], and wakes the
     /// background writer.
-    pub(super) fn write_soon(&self, pages: &[PageId]) {
+    pub(crate) fn write_soon(&self, pages: &[PageId]) {
         if !self.is_running() {
             return;
         }
@@ -105,11 +105,11 @@ impl WriterSignal {
     }
 
     /// Returns whether there are pages to be written early.
-    pub(super) fn has_soon(&self) -> bool {
+    pub(crate) fn has_soon(&self) -> bool {
         !self.soon.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    pub(super) fn take_soon(&self) -> Vec<PageId> {
+    pub(crate) fn take_soon(&self) -> Vec<PageId> {
         let mut soon = self.soon.lock().unwrap_or_else(PoisonError::into_inner);
         let count = soon.len().min(SOON_BATCH_MAX);
         soon.drain(..count).collect()
@@ -117,7 +117,7 @@ impl WriterSignal {
 
     /// Returns whether the background writer was woken and has not begun its next round.
     #[cfg(test)]
-    pub(super) fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         self.notifier.is_notified()
     }
 }

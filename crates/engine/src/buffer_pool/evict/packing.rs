@@ -182,7 +182,7 @@ impl TableCodecs {
     }
 
     /// Returns whether any table is compressed.
-    pub(super) fn has_any(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Acquire)
     }
 
@@ -241,7 +241,7 @@ impl TableCodecs {
 }
 
 /// The content written to one block.
-pub(super) enum BlockContent<T> {
+pub(crate) enum BlockContent<T> {
     /// A page as it is.
     Whole(T),
     /// The bytes of a block with several compressed pages, each with its tag.
@@ -250,7 +250,7 @@ pub(super) enum BlockContent<T> {
 
 impl<T> BlockContent<T> {
     /// Returns the first page.
-    pub(super) fn first(&self) -> Option<&T> {
+    pub(crate) fn first(&self) -> Option<&T> {
         match self {
             Self::Whole(page) => Some(page),
             Self::Packed { pages, .. } => pages.first().map(|(page, _)| page),
@@ -258,7 +258,7 @@ impl<T> BlockContent<T> {
     }
 
     /// Returns whether `is_so` holds for any of the pages.
-    pub(super) fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
+    pub(crate) fn any(&self, is_so: impl Fn(&T) -> bool) -> bool {
         match self {
             Self::Whole(page) => is_so(page),
             Self::Packed { pages, .. } => pages.iter().any(|(page, _)| is_so(page)),
@@ -267,7 +267,7 @@ impl<T> BlockContent<T> {
 
     /// Returns the pages with their locations, once the content was written to `block`. `tag_of` returns the tag of a
     /// page written as it is.
-    pub(super) fn located(self, block: BlockId, tag_of: impl Fn(&T) -> Tag) -> Vec<(T, Location)> {
+    pub(crate) fn located(self, block: BlockId, tag_of: impl Fn(&T) -> Tag) -> Vec<(T, Location)> {
         match self {
             Self::Whole(page) => {
                 let at = Location::of_whole(block, tag_of(&page));
@@ -280,7 +280,7 @@ impl<T> BlockContent<T> {
     }
 
     /// Returns the number of pages that share the block; zero for one that has it to itself.
-    pub(super) fn sharing(&self) -> usize {
+    pub(crate) fn sharing(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
             Self::Packed { pages, .. } => pages.len(),
@@ -324,7 +324,7 @@ impl<T> OpenBlock<T> {
 }
 
 /// Packs sealed pages into blocks, in about the given order. `sealed` returns id and bytes of a page.
-pub(super) fn pack<T>(
+pub(crate) fn pack<T>(
     codecs: &TableCodecs,
     (file, page_bytes): (FileCodec<'_>, usize),
     pages: impl IntoIterator<Item = T>,
@@ -351,7 +351,7 @@ pub(super) fn pack<T>(
 
 /// Packs sealed pages into as few blocks as possible, in any order. `was_compressed` returns whether a page lay compressed
 /// in the file before: it stays so, whatever its table says, and is compressed as much as the file allows.
-pub(super) fn pack_tightly<T>(
+pub(crate) fn pack_tightly<T>(
     codecs: &TableCodecs,
     (file, page_bytes): (FileCodec<'_>, usize),
     pages: impl IntoIterator<Item = T>,

@@ -23,15 +23,16 @@
 //!
 //! Invariant: the lock is held for a bounded part of the changed pages at a time.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block_map::BlockMap;
-use super::changed_pages::ChangedPages;
-use super::frames::Frames;
 use super::page_ids::PageIds;
 use crate::block_allocator::{BlockAllocator, GROUP_BLOCKS};
 use crate::budget::Budget;
+use crate::buffer_pool::frames::Frames;
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
@@ -50,7 +51,7 @@ const LEAVES_HELD_MAX: u64 = 64;
 const STEPS_A_RANGE: usize = 2;
 /// Blocks that ordinary commits leave free: 1 MiB with pages of 4 KiB. As many as compaction moves at a time, and more
 /// than a commit that deletes a hundred rows changes.
-pub(super) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
+pub(crate) const RESERVE_BLOCKS: u64 = GROUP_BLOCKS;
 /// A file that compaction has made shorter keeps one free block for so many in use.
 const FREE_SHARE: u64 = 16;
 /// Number of free blocks that no reservation may take: they serve commits that change more pages than they reserved, as
@@ -62,12 +63,12 @@ const PACKING_BLOCKS: u64 = 32;
 
 /// The change of a page by a commit, which ends the version before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PageChange {
-    pub(super) page: PageId,
+pub(crate) struct PageChange {
+    pub(crate) page: PageId,
     /// The commit.
-    pub(super) seq: CommitSeq,
+    pub(crate) seq: CommitSeq,
     /// No reader of this commit or a later one reaches the version before: `seq`, if no earlier commit is known.
-    pub(super) unread_from: CommitSeq,
+    pub(crate) unread_from: CommitSeq,
 }
 
 /// The metadata of a pool, and its lock.
@@ -87,9 +88,9 @@ pub(crate) struct MetadataState {
     /// checkpoint in progress can tell that the page is newer than itself. Any other page is noted afterwards; until
     /// then a lookup finds an earlier commit. The pages are ordered, so that a checkpoint can take one part at a time.
     pub(crate) changed: ChangedPages,
-    pub(super) ids: PageIds,
+    pub(crate) ids: PageIds,
     /// Pages freed while the leaf with their entry was not in memory.
-    pub(super) cold_frees: Vec<PageChange>,
+    pub(crate) cold_frees: Vec<PageChange>,
     /// Number of blocks reserved for commits in progress.
     reserved: u64,
 }
@@ -103,7 +104,7 @@ impl MetadataState {
 }
 
 impl Metadata {
-    pub(super) fn new(allocator: BlockAllocator, map: BlockMap, ids: PageIds, page_bytes: usize) -> Self {
+    pub(crate) fn new(allocator: BlockAllocator, map: BlockMap, ids: PageIds, page_bytes: usize) -> Self {
         let (changed, cold_frees) = (ChangedPages::default(), Vec::new());
         let state = MetadataState { allocator, map, changed, ids, cold_frees, reserved: 0 };
         Self { state: Mutex::new(state), page_bytes, leaves_held: AtomicU64::new(0) }
@@ -115,12 +116,12 @@ impl Metadata {
 
     /// Returns the last commit that changed a page since a checkpoint took the page over; zero when there is none. May
     /// be called under the page's shard lock.
-    pub(super) fn last_change(&self, page: PageId) -> CommitSeq {
+    pub(crate) fn last_change(&self, page: PageId) -> CommitSeq {
         self.lock().changed.get(page).unwrap_or_default()
     }
 
     /// Notes that commit `seq` changed these pages: new pages before its publication, and all pages after it.
-    pub(super) fn note_changed(&self, seq: CommitSeq, pages: &[PageId]) {
+    pub(crate) fn note_changed(&self, seq: CommitSeq, pages: &[PageId]) {
         for pages in pages.chunks(CHANGED_AT_ONCE) {
             let mut budget = Budget::new();
             budget.spend(STEPS_A_CHANGE * pages.len());
@@ -130,14 +131,14 @@ impl Metadata {
     }
 
     /// Counts a leaf of the page table that cannot leave memory because no checkpoint has written it.
-    pub(super) fn note_leaf_held(&self) {
+    pub(crate) fn note_leaf_held(&self) {
         self.leaves_held.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes and returns the pages freed while the leaf with their entry was not in memory, in order. A
     /// checkpoint frees them before it takes over what commits have changed: a page freed in memory only would stay in
     /// use forever.
-    pub(super) fn take_cold_frees(&self) -> Vec<PageChange> {
+    pub(crate) fn take_cold_frees(&self) -> Vec<PageChange> {
         let mut pages = std::mem::take(&mut self.lock().cold_frees);
         pages.sort_unstable();
         // Only a damaged page can free a page twice. The second time could hit a new page of this id.
@@ -177,7 +178,7 @@ impl Metadata {
 
     /// Returns whether the memory kept for the next checkpoint exceeds its share and a checkpoint would shorten it: the
     /// list of changed pages, the list of pages freed unseen, or the changed leaves of the page table.
-    pub(super) fn has_many_changed(&self, frames: &Frames) -> bool {
+    pub(crate) fn has_many_changed(&self, frames: &Frames) -> bool {
         let state = self.lock();
         let bytes_max = frames.memory_bytes() / CHANGED_SHARE;
         let cold_bytes = (state.cold_frees.len() * size_of::<PageChange>()) as u64;
@@ -187,7 +188,7 @@ impl Metadata {
 
     /// Releases the block of a dropped version. If the page table of the next checkpoint still names the block, it is
     /// released when that entry is replaced. The caller holds the lock of the page's shard.
-    pub(super) fn release_unless_mapped(&self, page: PageId, at: Location) {
+    pub(crate) fn release_unless_mapped(&self, page: PageId, at: Location) {
         let mut state = self.lock();
         if state.map.get(page).is_none_or(|mapped| mapped.block != at.block) {
             state.allocator.release(at.block);
@@ -197,7 +198,7 @@ impl Metadata {
     /// Takes back blocks allocated for a write that failed with `error`. No page table ever named them, so
     /// they become free without a checkpoint. Otherwise each retry would use up more blocks, and on a full disk no
     /// checkpoint succeeds.
-    pub(super) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
+    pub(crate) fn take_back(&self, blocks: impl Iterator<Item = BlockId>, error: &Error) {
         let mut state = self.lock();
         for block in blocks {
             match error.kind() {
@@ -210,7 +211,7 @@ impl Metadata {
     /// Returns the blocks promised to dirty pages, commits under way and the page-table nodes that there would be with
     /// `more_pages` more pages. Dirty pages are counted under the lock: a commit that has just published its pages and
     /// ended its reservation is then counted as dirty.
-    pub(super) fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
+    pub(crate) fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
         frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
@@ -226,7 +227,7 @@ impl Metadata {
     }
 
     /// Reserves blocks for this many pages, if enough blocks are free. Does no I/O.
-    pub(super) fn reserve(
+    pub(crate) fn reserve(
         self: &Arc<Self>,
         frames: &Frames,
         pages: u64,
@@ -245,7 +246,7 @@ impl Metadata {
     }
 
     /// Returns the number of free blocks that no commit has reserved and that work of this kind may take.
-    pub(super) fn spare_blocks(&self, frames: &Frames, kind: ReservationKind) -> u64 {
+    pub(crate) fn spare_blocks(&self, frames: &Frames, kind: ReservationKind) -> u64 {
         let state = self.lock();
         // Includes the nodes for as many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
@@ -254,19 +255,19 @@ impl Metadata {
 
     /// Returns whether blocks of the reserve are in use. Writing a page changes nothing of that, as the block of a dirty
     /// page is promised: only commits that may use the reserve do.
-    pub(super) fn is_short(&self, frames: &Frames) -> bool {
+    pub(crate) fn is_short(&self, frames: &Frames) -> bool {
         let state = self.lock();
         self.promised_blocks(frames, &state, 0) + RESERVE_BLOCKS > state.allocator.free_blocks()
     }
 
     /// Returns whether a page lies compressed in the state of the last checkpoint.
-    pub(super) fn lies_compressed(&self, page: PageId) -> bool {
+    pub(crate) fn lies_compressed(&self, page: PageId) -> bool {
         self.lock().map.in_memory(page).is_some_and(|at| at.is_compressed)
     }
 
     /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones
     /// between them or behind them for pages that change near their places, deletes and checkpoints.
-    pub(super) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
+    pub(crate) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
         let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();
         let free = (live / FREE_SHARE).max(self.blocks_needed_free(frames, state));
         (live + free).next_multiple_of(GROUP_BLOCKS)
@@ -274,12 +275,12 @@ impl Metadata {
 
     /// Returns the number of blocks free in the shortest file: with them every page in memory can be written, two
     /// checkpoints can be made, and the reserve is whole.
-    pub(super) fn blocks_needed_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
+    pub(crate) fn blocks_needed_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + self.promised_blocks(frames, state, 0)
     }
 
     /// Returns the number of blocks kept free for deletes, dropped tables, compaction and the next checkpoints.
-    pub(super) fn blocks_kept_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
+    pub(crate) fn blocks_kept_free(&self, frames: &Frames, state: &MetadataState) -> u64 {
         RESERVE_BLOCKS + 2 * self.nodes(frames, state, 0)
     }
 }
@@ -296,5 +297,188 @@ fn blocks_kept(kind: ReservationKind) -> u64 {
 impl ReservationLedger for Metadata {
     fn end_reservation(&self, blocks: u64) {
         self.lock().reserved -= blocks;
+    }
+}
+
+/// Bytes of memory of one range: key and value in a B-tree of the standard library, which is two thirds full as a rule.
+const RANGE_BYTES: usize = (size_of::<u64>() + size_of::<ChangedRange>()) * 3 / 2 + 4;
+
+/// Pages with the number of the commit that changed each of them last.
+///
+/// Invariant: ranges neither overlap nor are empty, and two that touch have different commits.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedPages {
+    /// The ranges, each under its first page.
+    ranges: BTreeMap<u64, ChangedRange>,
+    pages: u64,
+    /// Number of ranges that the last checkpoint could not remove because later commits changed their pages.
+    left: usize,
+}
+
+/// One range of changed pages: its end, and the last commit that changed its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ChangedRange {
+    end: u64,
+    commit: CommitSeq,
+}
+
+impl ChangedPages {
+    /// Returns the last commit that changed a page; `None` when the page is not in the list.
+    pub(crate) fn get(&self, page: PageId) -> Option<CommitSeq> {
+        self.range_of(page.0).map(|(_, range)| range.commit)
+    }
+
+    /// Notes that `commit` is the last commit that changed this page. Takes a few steps in the tree.
+    pub(crate) fn insert(&mut self, page: PageId, commit: CommitSeq) {
+        if self.renew_alone(page.0, commit) {
+            return;
+        }
+        let (mut first, mut end) = (page.0, page.0 + 1);
+        match self.range_of(page.0) {
+            Some((_, range)) if range.commit == commit => return,
+            Some((start, range)) => {
+                self.ranges.remove(&start);
+                self.put(start..page.0, range.commit);
+                self.put(end..range.end, range.commit);
+            }
+            None => self.pages += 1,
+        }
+        if let Some((start, before)) = self.ranges.range(..first).next_back().map(|(start, range)| (*start, *range))
+            && before == (ChangedRange { end: first, commit })
+        {
+            self.ranges.remove(&start);
+            first = start;
+        }
+        if let Some(after) = self.ranges.get(&end).copied().filter(|after| after.commit == commit) {
+            self.ranges.remove(&end);
+            end = after.end;
+        }
+        self.put(first..end, commit);
+    }
+
+    /// Returns the changed pages from `from` on and below `end`, in order.
+    pub(crate) fn between(&self, from: PageId, end: PageId) -> impl Iterator<Item = PageId> + '_ {
+        let first = self.range_of(from.0).map_or(from.0, |(start, _)| start);
+        let ranges = self.ranges.range(first..end.0.max(first));
+        ranges.flat_map(move |(start, range)| (*start).max(from.0)..range.end.min(end.0)).map(PageId)
+    }
+
+    /// Examines up to `ranges_max` ranges from page `from` on, which must not lie inside a range, and removes the
+    /// ranges changed last in `commit` or before. Returns how many ranges it examined, and the page to go on
+    /// from, or `None` at the end of the list.
+    pub(crate) fn forget(&mut self, from: PageId, commit: CommitSeq, ranges_max: usize) -> (usize, Option<PageId>) {
+        let some: Vec<(u64, ChangedRange)> =
+            self.ranges.range(from.0..).take(ranges_max).map(|(start, range)| (*start, *range)).collect();
+        for (start, range) in &some {
+            if range.commit <= commit {
+                self.ranges.remove(start);
+                self.pages -= range.end - start;
+            }
+        }
+        let next = some.last().filter(|_| some.len() == ranges_max).map(|(_, range)| PageId(range.end));
+        (some.len(), next)
+    }
+
+    /// Returns the number of changed pages.
+    pub(crate) fn page_count(&self) -> u64 {
+        self.pages
+    }
+
+    /// Returns the bytes of memory that the list takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.ranges.len() * RANGE_BYTES) as u64
+    }
+
+    /// Notes that a checkpoint has removed all the ranges that it could.
+    pub(crate) fn checkpoint_made(&mut self) {
+        self.left = self.ranges.len();
+    }
+
+    /// Returns whether the list takes more than `bytes_max` bytes, and more than twice the memory that it had after the
+    /// last checkpoint: then another checkpoint, which examines all of the list again, makes it smaller.
+    pub(crate) fn has_outgrown(&self, bytes_max: u64) -> bool {
+        self.memory_bytes() > bytes_max && self.ranges.len() > 2 * self.left
+    }
+
+    /// Changes the commit of a page that is a range by itself, as nearly every page is that random changes meet, and that
+    /// stays one. Returns whether it did. Takes one search in the tree.
+    fn renew_alone(&mut self, page: u64, commit: CommitSeq) -> bool {
+        let mut from_behind = self.ranges.range_mut(..=page + 1).rev();
+        let mut found = from_behind.next();
+        if let Some((start, after)) = &found
+            && **start > page
+        {
+            if after.commit == commit {
+                return false;
+            }
+            found = from_behind.next();
+        }
+        let Some((start, range)) = found else { return false };
+        let joins = |before: &ChangedRange| before.end == page && before.commit == commit;
+        if *start != page || range.end != page + 1 || from_behind.next().is_some_and(|(_, before)| joins(before)) {
+            return false;
+        }
+        range.commit = commit;
+        true
+    }
+
+    fn range_of(&self, page: u64) -> Option<(u64, ChangedRange)> {
+        let (start, range) = self.ranges.range(..=page).next_back()?;
+        (page < range.end).then_some((*start, *range))
+    }
+
+    fn put(&mut self, pages: Range<u64>, commit: CommitSeq) {
+        if !pages.is_empty() {
+            self.ranges.insert(pages.start, ChangedRange { end: pages.end, commit });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_hold_the_pages_and_commits_that_a_map_would(
+            steps in prop::collection::vec((0..40_u64, 1..40_u64, 0..4_u64, any::<bool>()), 1..60),
+        ) {
+            let (mut changed, mut model) = (ChangedPages::default(), BTreeMap::new());
+            for (first, len, commit, forgets) in steps {
+                let commit = CommitSeq(commit);
+                if forgets {
+                    let mut next = Some(PageId(0));
+                    while let Some(from) = next {
+                        (_, next) = changed.forget(from, commit, 2);
+                    }
+                    model.retain(|_, last| *last > commit);
+                } else {
+                    for page in (first..first + len.min(8)).map(PageId) {
+                        changed.insert(page, commit);
+                        model.insert(page, commit);
+                    }
+                }
+                prop_assert!((0..50).map(PageId).all(|page| changed.get(page) == model.get(&page).copied()));
+                prop_assert_eq!(changed.page_count(), model.len() as u64);
+                let (from, end) = (PageId(first), PageId(first + len));
+                let expected: Vec<_> = model.range(from..end).map(|(page, _)| *page).collect();
+                prop_assert_eq!(changed.between(from, end).collect::<Vec<_>>(), expected);
+                let runs = model.iter().filter(|(page, commit)| {
+                    page.0 == 0 || model.get(&PageId(page.0 - 1)) != Some(*commit)
+                });
+                prop_assert_eq!(changed.ranges.len(), runs.count(), "no more ranges than are needed");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_one_commit_are_one_range_in_whatever_order_they_come() {
+        let mut changed = ChangedPages::default();
+        for page in (1..1000_u32).step_by(2).chain((0..1000).step_by(2).rev()) {
+            changed.insert(PageId(u64::from(page)), CommitSeq(7));
+        }
+        assert_eq!((changed.page_count(), changed.memory_bytes()), (1000, RANGE_BYTES as u64));
     }
 }

@@ -18,22 +18,13 @@ use std::time::Instant;
 
 use super::chunked_queue::ChunkedQueue;
 use crate::budget::Budget;
-use crate::format::{CommitSeq, PageId};
+use crate::buffer_pool::page_table::SupersededVersion;
+use crate::format::CommitSeq;
 
 /// Most snapshots described during one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
 /// Steps of a `Budget`, which bounds the work under one lock, that evicting one snapshot spends.
 const STEPS_A_SNAPSHOT: usize = 4;
-
-/// A page version that a later commit has superseded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SupersededVersion {
-    pub(crate) page: PageId,
-    pub(crate) from: CommitSeq,
-    pub(crate) until: CommitSeq,
-    /// No reader of this commit or a later one reaches the page: `until`, if no earlier commit is known.
-    pub(crate) unread_from: CommitSeq,
-}
 
 /// One snapshot, as `readers` reports it: shows which readers keep old versions, and so memory and disk blocks, in use.
 ///
@@ -258,6 +249,7 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::budget::{self, STEPS_MAX};
+    use crate::format::PageId;
 
     fn version(from: u64, until: u64) -> SupersededVersion {
         freed_late(from, until, until)
