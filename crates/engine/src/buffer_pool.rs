@@ -36,8 +36,8 @@ mod stats;
 pub(crate) mod tests;
 mod versions;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use nofault_io::disk::{Disk, QueueOptions};
 
@@ -48,7 +48,7 @@ pub(crate) use self::evict::{NodeToWrite, Pace, TableCodecs};
 use self::frames::{Frame, Frames, Waiter};
 pub(crate) use self::page_table::{BlockMap, CheckpointPlace, Metadata, PageIds};
 use self::page_table::{LeafClock, PageTable};
-pub(crate) use self::reads::{IsLogWriting, RangeScan, ReadCompletions, SCAN_BYTES_MIN, Ticket};
+pub(crate) use self::reads::{RangeScan, ReadCompletions, SCAN_BYTES_MIN, Ticket};
 use self::reads::{Reads, run_memory_bytes};
 pub(crate) use self::relocate::{Evacuation, LooseMove, LooseStep, RelocationOutcome, Relocator, TailMove};
 pub use self::stats::PoolStats;
@@ -62,7 +62,7 @@ use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
-use crate::pages::{BlockReservation, Missing, ReservationKind, Snapshot as _, Store, Wait};
+use crate::pages::{BlockReservation, Host, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::settings::TierUse;
 use crate::sync::semaphore::Permit;
 
@@ -342,9 +342,9 @@ impl BufferPool {
         Relocator::new(&self.versions, &self.writer, &self.leaves, disk)
     }
 
-    /// Sets the function by which the pool learns that the log's device is at work. Only the first call has an effect.
-    pub(crate) fn learn_of_log_writes(&self, is_log_writing: IsLogWriting) {
-        self.reads.standstill().learn_of_log_writes(is_log_writing);
+    /// Sets the database of the pool, which may own it. Only the first call has an effect.
+    pub(crate) fn set_host(&self, host: Weak<dyn Host>) {
+        self.reads.standstill().set_host(host);
     }
 
     /// Returns the live snapshots, oldest first.

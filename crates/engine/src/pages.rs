@@ -32,6 +32,30 @@ use crate::error::{Error, Result};
 use crate::format::{CommitSeq, Moment, PageId};
 use crate::sync::semaphore::Permit;
 
+/// A database as its log and its pool see it: all calls that lead upwards. The database hands itself over once, when it is opened, before
+/// the first commit. Without one these calls do and know nothing.
+pub(crate) trait Host: Send + Sync {
+    /// Makes commits up to this one visible, which are durable now. Called in commit order, before any waiter for the commit is woken,
+    /// and without the lock of the log's state: it may append.
+    fn commits_durable(&self, _newest: CommitSeq) {}
+
+    /// Does what no waiter needs, after the waiters of a write were woken.
+    fn write_ended(&self) {}
+
+    /// Ends what relies on the log, of which nothing becomes durable any more. Called once, with no lock of the log's state or writer.
+    fn log_failed(&self, _error: &Error) {}
+
+    /// Returns the present moment, by which a group of the log is dated; 0 where the time is not known. Called under the log's lock.
+    fn now(&self) -> Moment {
+        Moment(0)
+    }
+
+    /// Returns whether the log's device is at work, so that frames may become free once it has finished.
+    fn is_log_writing(&self) -> bool {
+        false
+    }
+}
+
 /// A page that is not in memory, in the version that a view at commit `at` sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Missing {

@@ -30,7 +30,6 @@
 mod background_writer;
 mod groups;
 mod growth;
-mod hooks;
 mod reader;
 mod segments;
 mod shrink;
@@ -45,14 +44,13 @@ mod tests;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 pub(crate) use self::background_writer::WalWriter;
 use self::groups::Writer;
 use self::growth::{Growth, reserve_slots, slots_min};
-use self::hooks::Hooks;
 pub(crate) use self::reader::{RecordIter, RecoveredLog, create_log, read_damaged_log, read_log};
 use self::segments::Segments;
 use self::shrink::forget_copies;
@@ -64,7 +62,7 @@ pub(crate) use self::tail_reader::{TailReader, TailRecord};
 use self::waiting::{Goal, LogTicket, Waiters, WriterDuties};
 use crate::error::{Error, Result};
 use crate::format::{CommitSeq, FRAGMENT_HEADER_BYTES, LOG_BLOCK_BYTES};
-use crate::pages::{self, Attempt, CommitLog, Durability, LogPosition, Wait};
+use crate::pages::{self, Attempt, CommitLog, Durability, Host, LogPosition, Wait};
 use crate::sync::notifier::Notifier;
 
 /// Most bytes of one group. A durable write of up to about this size takes hardly longer than a small one.
@@ -134,9 +132,9 @@ struct LogCore {
     file: Option<Arc<dyn Disk>>,
     /// Notifies the WAL writer.
     notifier: Arc<Notifier>,
-    hooks: Hooks,
+    host: OnceLock<Arc<dyn Host>>,
     /// Durable bytes since the log was opened, counting fragments with their headers. Changes under the lock of
-    /// `state`, after the hook was called and after the satisfied waiters were taken off the list.
+    /// `state`, after the database was told and after the satisfied waiters were taken off the list.
     durable: AtomicU64,
     /// Length in bytes of the file's segments, to be read without the writer's lock, which a leader holds for long.
     file_bytes: AtomicU64,
@@ -309,7 +307,7 @@ impl Log {
             grower: Mutex::new(grower),
             file,
             notifier: Arc::default(),
-            hooks: Hooks::default(),
+            host: OnceLock::new(),
             durable: AtomicU64::new(0),
             file_bytes,
             usual_bytes: AtomicU64::new(u64::MAX),
@@ -317,6 +315,12 @@ impl Log {
             tail_waits: AtomicBool::new(false),
             counts: Counts::default(),
         })))
+    }
+
+    /// Sets the database that the log belongs to. Call it once, before the first commit.
+    pub(crate) fn set_host(&self, host: Arc<dyn Host>) {
+        let set = self.0.host.set(host);
+        debug_assert!(set.is_ok(), "the log has one database");
     }
 
     /// Returns whether a thread is writing to the log.

@@ -51,7 +51,6 @@ pub(crate) use self::scan_run::SCAN_BYTES_MIN;
 pub(super) use self::scan_run::ScanRun;
 use self::scan_run::{ScanBytes, ScanMemory, ScanRead};
 use self::scheduler::Scheduler;
-pub(crate) use self::standstill::IsLogWriting;
 use self::standstill::Standstill;
 pub(crate) use self::ticket::{RangeScan, Ticket};
 use super::PoolOptions;

@@ -41,7 +41,7 @@ use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure,
 use crate::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
-use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages, Ticket, Wait};
+use crate::pages::{Attempt, CommitLog, Durability, Host, LogPosition, Pages, Ticket, Wait};
 use crate::wal::Log;
 
 #[cfg(test)]
@@ -143,6 +143,15 @@ pub(super) struct Parts {
     pub(super) meta: Meta,
 }
 
+/// The newest durable commit, which readers see.
+struct VisibleCommit(Arc<AtomicU64>);
+
+impl Host for VisibleCommit {
+    fn commits_durable(&self, newest: CommitSeq) {
+        self.0.fetch_max(newest.0, Ordering::SeqCst);
+    }
+}
+
 impl LoggedStore {
     /// Opens a store. `state` and `commit` belong to the newest record, which the file already contains.
     pub(super) fn open(parts: Parts, commit: CommitSeq, state: State) -> Result<Self> {
@@ -150,10 +159,7 @@ impl LoggedStore {
         let view = View { shape, map: &shared, versions: None, placed: placed.as_ref() };
         let records = guarded(&shared, || free_tree::load(&view, state))?;
         let visible = Arc::new(AtomicU64::new(commit.0));
-        let seen = Arc::clone(&visible);
-        log.set_hook(Box::new(move |durable| {
-            seen.fetch_max(durable.0, Ordering::SeqCst);
-        }));
+        log.set_host(Arc::new(VisibleCommit(Arc::clone(&visible))));
         let store = Self {
             shape,
             table: state.table,

@@ -8,7 +8,7 @@ use nofault_sim::{Rates, SimOptions, SimWorld};
 use super::*;
 use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{
-    Attempt, CommitLog as _, Durability, LogPosition, PageCopies as _, Pages as _, Store as _, Ticket as _, Wait,
+    Attempt, CommitLog as _, Durability, Host, LogPosition, PageCopies as _, Pages as _, Store as _, Ticket as _, Wait,
 };
 use crate::sync::semaphore::Permit;
 use crate::verify::verify_blocks;
@@ -72,6 +72,15 @@ fn decode(record: &[u8]) -> Vec<(u64, u64)> {
     record.chunks_exact(16).map(|pair| (number(&pair[..8]), number(&pair[8..]))).collect()
 }
 
+/// Shows commits as soon as they are durable.
+struct ShowingPool(BufferPool);
+
+impl Host for ShowingPool {
+    fn commits_durable(&self, newest: CommitSeq) {
+        self.0.set_visible(newest);
+    }
+}
+
 impl Numbers {
     fn open(world: &SimWorld) -> Result<Self> {
         let directory: Arc<dyn Directory> = world.directory();
@@ -80,8 +89,7 @@ impl Numbers {
 
     fn open_in(directory: &Arc<dyn Directory>) -> Result<Self> {
         let mut opened = open(directory, &settings(), Purpose::Use, None)?;
-        let pool = opened.pool.clone();
-        opened.log.set_hook(Box::new(move |commit| pool.set_visible(commit)));
+        opened.log.set_host(Arc::new(ShowingPool(opened.pool.clone())));
         let mut next = opened.base.0 + 1;
         for record in opened.records.by_ref() {
             let (commit, record) = record?;

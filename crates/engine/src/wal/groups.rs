@@ -237,11 +237,11 @@ impl LogCore {
         state.has_work() && state.poisoned.is_none() && !there_yet
     }
 
-    /// Wakes the tails and calls the `Afterwards` function, for work after a write that no waiter needs.
+    /// Wakes the tails and calls [`Host::write_ended`], for work after a write that no waiter needs.
     fn clear_up(&self) {
         self.wake_tails();
-        if let Some(afterwards) = self.hooks.afterwards.get() {
-            afterwards();
+        if let Some(host) = self.host.get() {
+            host.write_ended();
         }
     }
 
@@ -277,7 +277,7 @@ impl LogCore {
         let buffer = writer.spare.pop()?;
         let end = self.end_of(state.position, state.pending_bytes as u64);
         // Under the lock, so that no commit is dated before it was appended: a restore as of a time has none that began later.
-        let now = self.hooks.time.get().map_or(Moment(0), |time| time());
+        let now = self.host.get().map_or(Moment(0), |host| host.now());
         let (block, flight) = writer.build(&mut state, self.durable.load(Ordering::Relaxed), now, buffer);
         // The admission of records relies on this bound.
         debug_assert!(
@@ -325,10 +325,10 @@ impl LogCore {
             }
         }
         if let Some(commit) = newest {
-            // Called under the writer's lock, so that hooks run in order; not under the state's lock, so that hooks
+            // Called under the writer's lock, so that these calls come in order; not under the state's lock, so that they
             // may append.
-            if let Some(hook) = self.hooks.durable.get() {
-                hook(commit);
+            if let Some(host) = self.host.get() {
+                host.commits_durable(commit);
             }
         }
         let mut state = self.lock();
@@ -345,7 +345,7 @@ impl LogCore {
         self.wants_more(&state, goal)
     }
 
-    /// Makes an event of the failure that has poisoned the log, and calls the hook for it, once. The caller holds no lock of the
+    /// Makes an event of the failure that has poisoned the log, and calls [`Host::log_failed`], once. The caller holds no lock of the
     /// log.
     pub(super) fn tell_of_poison(&self) {
         let untold = {
@@ -355,8 +355,8 @@ impl LogCore {
         if let Some(error) = untold {
             events::poisoned(&error);
             self.wake_tails();
-            if let Some(hook) = self.hooks.failure.get() {
-                hook(&error);
+            if let Some(host) = self.host.get() {
+                host.log_failed(&error);
             }
         }
     }

@@ -13,7 +13,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::pages::Ticket as _;
+use crate::pages::{Host, Ticket as _};
 
 const OPTIONS: LogOptions = LogOptions {
     file_id: 5,
@@ -23,6 +23,19 @@ const OPTIONS: LogOptions = LogOptions {
     seed: Some(5),
     purpose: LogPurpose::Write,
 };
+
+/// A database that does one thing when commits are durable.
+struct OnDurable<F>(F);
+
+impl<F: Fn(CommitSeq) + Send + Sync> Host for OnDurable<F> {
+    fn commits_durable(&self, newest: CommitSeq) {
+        (self.0)(newest);
+    }
+}
+
+fn on_durable(hear: impl Fn(CommitSeq) + Send + Sync + 'static) -> Arc<dyn Host> {
+    Arc::new(OnDurable(hear))
+}
 
 type SeenRecords = Vec<(CommitSeq, Vec<u8>)>;
 
@@ -343,7 +356,7 @@ fn hooks_are_called_in_commit_order_and_many_committers_share_writes() {
     let (log, _) = create_large(&world).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&heard);
-    log.set_hook(Box::new(move |commit: CommitSeq| hear.lock().unwrap().push(commit)));
+    log.set_host(on_durable(move |commit: CommitSeq| hear.lock().unwrap().push(commit)));
     let section = Mutex::new(0);
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -373,7 +386,7 @@ fn no_committer_goes_on_before_its_commit_is_visible() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     // Records the answer that another committer of the same group would get while the group's commits are being made
     // visible.
-    log.set_hook(Box::new({
+    log.set_host(on_durable({
         let (log, to_look_at, seen) = (Arc::downgrade(&log), Arc::clone(&to_look_at), Arc::clone(&seen));
         move |_| {
             let position = to_look_at.lock().unwrap().unwrap();
@@ -399,7 +412,7 @@ fn notified_after<T: Send + 'static>(meanwhile: impl Fn(&Log) -> T + Send + Sync
     log.0.notifier.set_listening(true);
     log.0.lock().writer_duties.watches = true;
     let left = Arc::new(Mutex::new(None));
-    log.set_hook(Box::new({
+    log.set_host(on_durable({
         let (log, left) = (Arc::downgrade(&log), Arc::clone(&left));
         move |commit| {
             if commit == CommitSeq(1) {
@@ -450,7 +463,7 @@ fn the_writer_is_woken_for_commits_that_no_thread_will_write() {
 fn commits_that_the_writer_leaves_to_another_leader_are_written() {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = Arc::new(create(&world).unwrap().0);
-    log.set_hook(Box::new({
+    log.set_host(on_durable({
         let log = Arc::downgrade(&log);
         move |commit| {
             if commit == CommitSeq(1) {
@@ -482,20 +495,23 @@ fn the_afterwards_function_is_called_after_the_waiters_were_woken() {
             self.0.store(true, Ordering::SeqCst);
         }
     }
+    struct AfterWrites(Arc<WakeFlag>, Mutex<Vec<bool>>);
+    impl Host for AfterWrites {
+        fn write_ended(&self) {
+            self.1.lock().unwrap().push(self.0.0.load(Ordering::SeqCst));
+        }
+    }
     let world = SimWorld::new(6, SimOptions::calm());
     let (log, _) = create(&world).unwrap();
     let woken = Arc::new(WakeFlag(false.into()));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    log.set_afterwards(Box::new({
-        let (woken, seen) = (Arc::clone(&woken), Arc::clone(&seen));
-        move || seen.lock().unwrap().push(woken.0.load(Ordering::SeqCst))
-    }));
+    let seen = Arc::new(AfterWrites(Arc::clone(&woken), Mutex::default()));
+    log.set_host(seen.clone());
     let position = append(&log, 1, b"one").unwrap();
     let mut task = log.durable(position);
     assert!(task.poll(&std::task::Waker::from(Arc::clone(&woken))).is_pending());
     log.durable(position).wait().unwrap();
     assert!(task.poll(std::task::Waker::noop()).is_ready());
-    assert_eq!(*seen.lock().unwrap(), [true]);
+    assert_eq!(*seen.1.lock().unwrap(), [true]);
 }
 
 #[test]

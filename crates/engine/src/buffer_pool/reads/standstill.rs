@@ -8,7 +8,7 @@
 //! submission of reads makes this check.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::installer::Installer;
@@ -16,6 +16,7 @@ use super::scheduler::Scheduler;
 use crate::buffer_pool::evict::Writer;
 use crate::buffer_pool::versions::Versions;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pages::Host;
 
 /// Number of idle rounds, with growing pauses, after which a waiting thread reports that the pool is too small.
 const IDLE_ROUNDS_MAX: usize = 5000;
@@ -24,9 +25,6 @@ const LOOKS_MIN: u32 = 100;
 /// Shortest time without progress before tasks receive the error: as long as a thread waits before it gets the error.
 const STANDSTILL: Duration = Duration::from_secs(5);
 
-/// Reports whether the log's device is at work.
-pub(crate) type IsLogWriting = Box<dyn Fn() -> bool + Send + Sync>;
-
 /// Detects that no read or write makes progress, by counting checks since the last progress.
 pub(crate) struct Standstill {
     versions: Arc<Versions>,
@@ -34,7 +32,7 @@ pub(crate) struct Standstill {
     scheduler: Arc<Scheduler>,
     installer: Arc<Installer>,
     looks: Mutex<Option<Looks>>,
-    is_log_writing: OnceLock<IsLogWriting>,
+    host: OnceLock<Weak<dyn Host>>,
 }
 
 #[derive(Debug)]
@@ -52,8 +50,8 @@ impl Standstill {
     ) -> Self {
         let (versions, writer) = (Arc::clone(versions), Arc::clone(writer));
         let (scheduler, installer) = (Arc::clone(scheduler), Arc::clone(installer));
-        let (looks, is_log_writing) = (Mutex::default(), OnceLock::new());
-        Self { versions, writer, scheduler, installer, looks, is_log_writing }
+        let (looks, host) = (Mutex::default(), OnceLock::new());
+        Self { versions, writer, scheduler, installer, looks, host }
     }
 
     fn end(&self) {
@@ -71,16 +69,16 @@ impl Standstill {
         looks.count >= LOOKS_MIN && now.saturating_duration_since(looks.first) >= STANDSTILL
     }
 
-    /// Sets the function by which the pool learns that the log's device is at work. Only the first call has an effect.
-    pub(crate) fn learn_of_log_writes(&self, is_log_writing: IsLogWriting) {
-        let _ = self.is_log_writing.set(is_log_writing);
+    /// Sets the database of the pool. Only the first call has an effect.
+    pub(crate) fn set_host(&self, host: Weak<dyn Host>) {
+        let _ = self.host.set(host);
     }
 
     /// Returns whether a device is at work, so that frames may become free once it has finished.
     fn is_device_busy(&self) -> bool {
         self.scheduler.device().under_way() > 0
             || self.writer.is_busy()
-            || self.is_log_writing.get().is_some_and(|is_log_writing| is_log_writing())
+            || self.host.get().and_then(Weak::upgrade).is_some_and(|host| host.is_log_writing())
     }
 
     /// Returns the number of events that bring a wait for frames nearer to its end: reads that ended, pages that were

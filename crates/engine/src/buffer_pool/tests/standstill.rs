@@ -1,13 +1,14 @@
 //! Tasks and threads that wait for frames while every frame is pinned, or dirty on a disk that takes no writes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nofault_sim::Rates;
 
 use super::*;
+use crate::pages::Host;
 
 /// A pool in which no frame can be evicted: tickets pin some pages, and the others are dirty on a disk that takes no
 /// more writes.
@@ -127,9 +128,15 @@ fn tasks_that_wait_for_frames_when_the_disk_stops_get_an_error_from_the_backgrou
 fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
     let StoppedPool { pool, pages, pinned, .. } = stopped();
     pool.background.signal().notifier().set_listening(true);
-    let is_log_writing = Arc::new(AtomicBool::new(true));
-    let flag = is_log_writing.clone();
-    pool.learn_of_log_writes(Box::new(move || flag.load(Ordering::Relaxed)));
+    struct LogAtWork(AtomicBool);
+    impl Host for LogAtWork {
+        fn is_log_writing(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+    let log = Arc::new(LogAtWork(AtomicBool::new(true)));
+    let host: Weak<LogAtWork> = Arc::downgrade(&log);
+    pool.set_host(host);
     let begun = Instant::now();
     let mut tasks = tasks(&pool, &pages);
     for number in 0..1000 {
@@ -137,7 +144,7 @@ fn waits_for_frames_last_as_long_as_a_device_is_at_work() {
         assert!(!are_told(&mut tasks), "an error after {number} rounds, although the log's device is at work");
     }
     assert_eq!(pool.reads.standstill().count_idle(7, 1_000_000).unwrap(), 7);
-    is_log_writing.store(false, Ordering::Relaxed);
+    log.0.store(false, Ordering::Relaxed);
     assert!(pool.reads.standstill().count_idle(7, 1_000_000).is_err());
     let told = (1000..2000).any(|number| {
         pool.background.round(begun + Duration::from_secs(number));

@@ -31,14 +31,16 @@ use crate::db::upkeep::sparse_leaves::SparseLeaves;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{self, Context};
-use crate::format::LateFeature;
+use crate::format::{CommitSeq, LateFeature, Moment};
 use crate::format::catalog::EXPIRY_INDEX_KEY;
-use crate::pages::Store;
+use crate::pages::{Host, Store};
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
 use crate::settings::{CompactionMode, Settings};
 use crate::transaction::Commits;
+use crate::transaction::feed::ChangeFeed;
 use crate::transaction::visibility::Visibility;
+use crate::wal::Log;
 
 impl Db {
     /// Creates a database in `folder`, and the folder itself if it is missing (its parent must exist). A creation that
@@ -317,25 +319,16 @@ fn open_parts(
     open_locks = OpenLocks::new(locks);
     let (store, log) = (Arc::new(pool.clone()), Arc::new(log));
     let visibility = Arc::new(Visibility::new(store.clone(), base));
-    let hook = visibility.clone();
-    log.set_hook(Box::new(move |seq| hook.durable(seq)));
-    // Weak: the log's hooks keep the pool.
-    let writing = Arc::downgrade(&log);
-    pool.learn_of_log_writes(Box::new(move || writing.upgrade().is_some_and(|log| log.is_writing())));
     let recent_bytes_max = recovery::recent_commits_bytes(cache_bytes);
-    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility, base, recent_bytes_max));
-    let (shown, feed) = (store.clone(), commits.feed().clone());
-    log.set_failure_hook(Box::new(move |error| {
-        feed.deliver(shown.visible());
-        feed.end_now(error);
-    }));
-    let dated_by = store.clone();
-    log.set_time_source(Box::new(move || dated_by.clock().now()));
-    let (cleared_up, feed) = (store.clone(), commits.feed().clone());
-    log.set_afterwards(Box::new(move || {
-        cleared_up.clear_up();
-        feed.deliver(cleared_up.visible());
-    }));
+    let commits = Arc::new(Commits::new(store.clone(), log.clone(), visibility.clone(), base, recent_bytes_max));
+    let host: Arc<dyn Host> = Arc::new(OpenDatabase {
+        store: store.clone(),
+        visibility,
+        feed: commits.feed().clone(),
+        log: Arc::downgrade(&log),
+    });
+    pool.set_host(Arc::downgrade(&host));
+    log.set_host(host);
     let core = Arc::new(Core::new(store, log, commits, recovery::read_set_bytes(cache_bytes)));
     if purpose == Purpose::Fill {
         core.waits.leave_to_the_end();
@@ -439,6 +432,39 @@ fn open_parts(
         core.committer.keep_open_with(guards);
     }
     Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression, view: None })
+}
+
+/// What an open database does for its log and its pool. The log owns it.
+struct OpenDatabase {
+    store: Arc<BufferPool>,
+    visibility: Arc<Visibility<BufferPool>>,
+    feed: Arc<ChangeFeed>,
+    /// Weak: the log owns this.
+    log: Weak<Log>,
+}
+
+impl Host for OpenDatabase {
+    fn commits_durable(&self, newest: CommitSeq) {
+        self.visibility.durable(newest);
+    }
+
+    fn write_ended(&self) {
+        self.store.clear_up();
+        self.feed.deliver(self.store.visible());
+    }
+
+    fn log_failed(&self, error: &Error) {
+        self.feed.deliver(self.store.visible());
+        self.feed.end_now(error);
+    }
+
+    fn now(&self) -> Moment {
+        self.store.clock().now()
+    }
+
+    fn is_log_writing(&self) -> bool {
+        self.log.upgrade().is_some_and(|log| log.is_writing())
+    }
 }
 
 /// Frees blocks of the data file for commits that find none.

@@ -206,7 +206,7 @@ fn a_log_in_which_every_block_claims_a_long_group_is_summed_a_bounded_number_of_
 fn a_panic_of_the_thread_that_writes_poisons_the_log_and_ends_all_waits() {
     let world = SimWorld::new(6, SimOptions::calm());
     let log = create(&world).unwrap().0;
-    log.set_hook(Box::new(|commit| assert!(commit < CommitSeq(2), "a fault that this test plants")));
+    log.set_host(on_durable(|commit| assert!(commit < CommitSeq(2), "a fault that this test plants")));
     log.durable(append(&log, 1, b"one").unwrap()).wait().unwrap();
     let second = append(&log, 2, b"two").unwrap();
     let mut task = log.durable(second);
