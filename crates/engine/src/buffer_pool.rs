@@ -6,21 +6,21 @@
 //! | room | purpose | parts |
 //! |---|---|---|
 //! | `stats` | counters, and the pool's statistics | |
-//! | `frames` | the frames' memory, and who waits for frames: the only `unsafe` of the read path | `free_frames`, `usage` (counts, expiries, ghosts), `frames`, `waits` |
+//! | `frames` | the frames' memory, and who waits for frames: the only `unsafe` of the read path | `usage` (counts, expiries, ghosts), `frames`, `waits` |
 //! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames | `block_index`, `costs`, `share` |
-//! | `page_table` | every change of where a version of a page is: in a frame, on disk, or being read | `word_array` (newest versions: one load where the leaf is in memory), `shard` (older versions and in-flight reads), `block_map` and `page_ids` (the table as the next checkpoint will write it), `metadata` (these, changed pages and the blocks in the file, under one lock: claims and reserves), `leaves`, `page_table` |
-//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `reclamation` (retired versions and frames, once their epoch is over), `registry` (the versions that a live snapshot can still read), `writer_signal`, `versions`, `leaf_loads` (brings leaves of the table into memory for threads that may block), `view` and `private_copies` (handles of readers and writers) |
-//! | `evict` | makes frames free: writes dirty pages, and chooses frames to evict | `packing` (compressed pages of one block), `write_queue`, `write` (also grows the file), `probationary_queue` (new pages, which are evicted first), `evict` |
+//! | `page_table` | every change of where a version of a page is: in a frame, on disk, or being read | `word_array` (newest versions: one load where the leaf is in memory), `block_map` and `page_ids` (the table as the next checkpoint will write it), `metadata` (these, changed pages and the blocks in the file, under one lock: claims and reserves), `leaves`, `page_table` (also older versions and in-flight reads, by page), `places` (for writers, moves and checkpoints) |
+//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `reclamation` (retired versions and frames, once their epoch is over), `registry` (the versions that a live snapshot can still read), `history` (the visible commit, and these two), `writer_signal`, `versions`, `leaf_loads` (brings leaves of the table into memory for threads that may block), `view` and `private_copies` (handles of readers and writers) |
+//! | `evict` | makes frames free: writes dirty pages, and chooses frames to evict | `packing` (compressed pages of one block), `write_queue`, `write` (also grows the file), `evict` |
 //! | `reads` | the read path, from a miss to a resident page; waits for pages and frames | see there |
 //! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks | `held_blocks`, `repacked`, `relocate`, `loose` |
 //! | `background` | the optional background threads | |
 //!
 //! **Why readers need no latch.** A frame's bytes never change between `Frames::publish` and `Frames::recycle`. A frame's
 //! number can be found only in the table or among the versions of its page, and both change under the shard's lock; the number of a frame with a block only in the compressed tier.
-//! Code that removes a number from there gives it to `Versions::retire`, which recycles it only after every epoch guard pinned until then is gone.
+//! Code that removes a number from there gives it to `History::retire`, which recycles it only after every epoch guard pinned until then is gone.
 //!
 //! **Locks**, each taken only while holding ones before it: queue of reads → clock → write queue → shard → metadata → waiter →
-//! frames' free list. `registry`, `reclamation`, the scheduler's lists and `probationary_queue` are leaves; `frame_wait_queue` comes
+//! frames' free list. `registry`, `reclamation`, the scheduler's lists and the probationary queue are leaves; the queue for frames comes
 //! before waiters and the free list. While a shard, metadata or waiter lock is held, no epoch guard is pinned or dropped, no waker is
 //! called, and no device is waited for.
 
@@ -307,12 +307,12 @@ impl BufferPool {
 
     /// Returns the random number of the database file, which enters every checksum.
     pub(crate) fn file_id(&self) -> u64 {
-        self.versions.file_id()
+        self.versions.file_codec().file_id
     }
 
     /// Returns the dictionaries that compressed pages name.
     pub(crate) fn dictionaries(&self) -> &Dictionaries {
-        self.versions.dictionaries()
+        self.versions.file_codec().dictionaries
     }
 
     /// Returns the properties of the data file with which pages are checked, compressed and restored.
@@ -349,7 +349,7 @@ impl BufferPool {
 
     /// Returns the live snapshots, oldest first.
     pub(crate) fn readers(&self) -> Vec<ReaderInfo> {
-        self.versions.readers()
+        self.versions.history().readers()
     }
 
     /// Registers the visible commit for a checkpoint or backup: a non-evictable snapshot.
@@ -360,13 +360,13 @@ impl BufferPool {
     /// Pins the frame of a page version as of commit `at` if the version must still be written, or returns its location
     /// on disk. The commit `at` must be registered.
     pub(crate) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
-        self.versions.pages().checkpoint_place(page, at)
+        self.versions.pages().places().checkpoint_place(page, at)
     }
 
     /// Sets the location of a page to `at` in the page table of the next checkpoint. Releases the block that this table
     /// named before, unless a version that can still be read lies there.
     pub(crate) fn take_over(&self, page: PageId, at: Option<Location>) {
-        self.versions.pages().take_over(page, at);
+        self.versions.pages().places().take_over(page, at);
     }
 
     /// Returns whether the list of changed pages exceeds its share of the memory and a checkpoint would shorten it.
@@ -383,26 +383,26 @@ impl BufferPool {
     /// for the calling thread.
     pub(crate) fn reclaim(&self) {
         self.versions.trim_leaves();
-        self.versions.help_epoch();
+        self.versions.history().help_epoch();
         self.versions.sweep_all();
     }
 
     /// Blocks the threads that drop retired versions, until the returned guard is dropped.
     #[cfg(test)]
     pub(crate) fn hold_dead_versions(&self) -> impl Sized + '_ {
-        self.versions.reclamation().hold()
+        self.versions.history().reclamation().hold()
     }
 
     /// Returns the pool's statistics.
     pub(crate) fn stats(&self) -> PoolStats {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (counters, frames) = (self.versions.counters(), self.versions.frames());
-        let kept = self.versions.kept_count();
+        let kept = self.versions.history().kept_count();
         let memory_dictionaries_bytes = self.dictionaries().memory_bytes();
         let metadata = self.metadata().lock();
         let tier = self.versions.pages().tier().stats(frames);
         let memory_frames_bytes = frames.memory_bytes() + self.reads.scratch_bytes() + tier.memory_bytes;
-        let memory_table_bytes = self.versions.pages().memory_bytes() + metadata.map.memory_bytes();
+        let memory_table_bytes = self.versions.pages().words().0.memory_bytes() + metadata.map.memory_bytes();
         let leaf_bytes = LoadedTable::bytes_a_leaf(frames.page_bytes());
         let table_bytes = metadata.map.leaf_count() * leaf_bytes;
         let (words, clock) = self.versions.pages().words();
@@ -512,7 +512,7 @@ impl Store for BufferPool {
     }
 
     fn set_visible(&self, seq: CommitSeq) {
-        self.versions.set_visible(seq);
+        self.versions.history().set_visible(seq);
     }
 
     fn clear_up(&self) {
@@ -520,7 +520,7 @@ impl Store for BufferPool {
     }
 
     fn visible(&self) -> CommitSeq {
-        self.versions.visible()
+        self.versions.history().visible()
     }
 
     fn request(&self, waits: &[Wait], permit: Permit) -> Ticket {

@@ -110,7 +110,7 @@ impl BackgroundWriter {
         // Each page once, because all frames of one call are checked before the first of them is written.
         pages.sort_unstable();
         pages.dedup();
-        let dirty_of = |page: &PageId| match self.versions.pages().checkpoint_place(*page, NEWEST) {
+        let dirty_of = |page: &PageId| match self.versions.pages().places().checkpoint_place(*page, NEWEST) {
             CheckpointPlace::Dirty(item) => Some(item),
             CheckpointPlace::OnDisk(_) | CheckpointPlace::Absent | CheckpointPlace::Cold => None,
         };

@@ -140,7 +140,7 @@ impl Evictor {
     /// frames for private copies get the error; readers go on with frames that can be evicted without a write.
     pub(super) fn free_frames(&self, want: usize) -> usize {
         self.versions.trim_leaves();
-        self.versions.help_epoch();
+        self.versions.history().help_epoch();
         let swept = self.versions.sweep_all();
         let writers_wait = self.versions.frame_waits().has_waiters();
         if !writers_wait && (swept >= want || self.many_are_coming(want)) {
@@ -174,8 +174,8 @@ impl Evictor {
             clean = self.evict_any_blocks(want);
         }
         let freed = clean.len();
-        self.versions.retire(clean);
-        self.versions.help_epoch();
+        self.versions.history().retire(clean);
+        self.versions.history().help_epoch();
         let swept = swept + self.versions.sweep_all();
         self.versions.frame_waits().grant();
         freed.max(swept) + written
@@ -210,7 +210,7 @@ impl Evictor {
     /// either, it evicts other blocks. While many evicted frames wait for their epoch it evicts none.
     fn evict_clean(&self, want: usize) {
         if self.many_are_coming(want) {
-            return self.versions.help_epoch();
+            return self.versions.history().help_epoch();
         }
         let mut evicted = self.evict_surplus_blocks(want);
         if evicted.len() < want {
@@ -225,14 +225,14 @@ impl Evictor {
         if evicted.is_empty() {
             evicted = self.evict_any_blocks(want);
         }
-        self.versions.retire(evicted);
-        self.versions.help_epoch();
+        self.versions.history().retire(evicted);
+        self.versions.history().help_epoch();
     }
 
     /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the stock for batches of reads has. Without
     /// this limit a thread that the system has stopped with a guard would cost the pool all its pages.
     pub(super) fn many_are_coming(&self, want: usize) -> bool {
-        self.versions.retired_frames() >= want.max(self.versions.frames().stock())
+        self.versions.history().retired_frames() >= want.max(self.versions.frames().stock())
     }
 
     /// Evicts up to `want` blocks, but no more than the compressed tier has above its share; used ones if there are not so

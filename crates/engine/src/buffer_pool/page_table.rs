@@ -1,7 +1,17 @@
 //! The page table: where each version of each page is – in a frame, on disk, or being read – and every change of that.
 //!
 //! The newest version of a page stands in an array of words, which readers load without a lock. Older versions and in-flight reads
-//! stand in shards by page id. Both change only here, under the lock of the page's shard.
+//! stand in shards by the leaf of the page table with the page's entry ([`Shard`]). Both change only here and in [`places`], under the lock of
+//! the page's shard.
+//!
+//! Invariants, under the shard's lock:
+//! 1. The ranges `from..until` of a page's versions do not overlap, and all lie before the newest version's commit.
+//! 2. A version that any view can request is here until no view can (`registry` decides, an epoch delays).
+//! 3. Each read has a number that no other read of the shard has. The read that brings a page from a block is in `loads` with
+//!    its number, from the moment at which the page's word, or one of its versions, says *loading*, until the read ends or is
+//!    given up. The completion of a read that is not in `loads` under its number changes nothing: its page was dropped, and
+//!    another page has the same id and block by now, or the read was given up and its page is perhaps being read again.
+//! 4. A page's versions stand in the order in which they were superseded.
 //!
 //! **Locks**: shard, then metadata, a waiter's, or the free list of frames. While a shard's lock is held, no epoch guard is pinned or
 //! dropped, no waker is called, and no device is waited for.
@@ -10,11 +20,14 @@ mod block_map;
 mod leaves;
 mod metadata;
 mod page_ids;
-mod shard;
+mod places;
 mod word_array;
 
+use std::collections::hash_map;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use rustc_hash::FxHashMap;
 
 pub(crate) use self::block_map::BlockMap;
 use self::leaves::LockedLeaf;
@@ -22,12 +35,11 @@ pub(super) use self::leaves::{LeafClock, LeafEviction, LeafPlace};
 pub(crate) use self::metadata::Metadata;
 pub(super) use self::metadata::PageChange;
 pub(crate) use self::page_ids::PageIds;
-use self::shard::{Load, Place, Version};
-pub(super) use self::shard::{ReadId, Shard};
+use self::places::Places;
 use self::word_array::WordArray;
 pub(super) use self::word_array::{Entry, leaf_read_as, page_of_leaf};
 use super::compressed_tier::{CompressedTier, Need};
-use super::frames::{Frame, FrameFacts, FrameWaitQueue, Frames, OwnedFrame, Waiter};
+use super::frames::{FrameFacts, FrameWaitQueue, Frames, OwnedFrame, Waiter};
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, node_entries, page_commit};
 use crate::pages::Missing;
@@ -178,14 +190,6 @@ impl PageTable {
         (&self.words, &self.leaf_clock)
     }
 
-    /// Evicts the next leaf that the clock finds, if it is cold. Adds frames to `frames_free` as
-    /// [`LockedLeaf::try_evict`] does, if pages are to be evicted for their leaves.
-    pub(super) fn try_evict_next_leaf(&self, frames_free: &mut Vec<u32>) -> LeafEviction {
-        let Some(leaf) = self.leaf_clock.next(&self.words) else { return LeafEviction::InUse };
-        let frames_free = self.leaf_clock.evicts_frames(&self.words).then_some(frames_free);
-        self.leaf(leaf).try_evict(self.frames(), frames_free)
-    }
-
     /// Returns the place of a leaf that has the entry of a page and is on disk only. The caller holds the lock of the
     /// page's shard.
     fn cold_leaf(&self, page: PageId) -> Option<Location> {
@@ -211,6 +215,11 @@ impl PageTable {
         &self.metadata
     }
 
+    /// Returns the places of page versions, for writers, moves and checkpoints.
+    pub(super) fn places(&self) -> Places<'_> {
+        Places(self)
+    }
+
     /// Returns the entry of a page's newest version, with one load. A frame named there holds this page only as long as
     /// the caller holds an epoch guard.
     #[inline]
@@ -222,10 +231,6 @@ impl PageTable {
     #[inline]
     pub(super) fn prefetch(&self, page: PageId) {
         self.words.prefetch(page);
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.words.memory_bytes()
     }
 
     /// Looks a page up in the version that a view at commit `at` sees. The caller holds the view's epoch guard.
@@ -449,7 +454,7 @@ impl PageTable {
     }
 
     /// Abandons a read whose memory the device still uses, and gives `error` to its waiters. When the read completes
-    /// later, it changes nothing (see `shard`).
+    /// later, it changes nothing (see [`Shard`]).
     pub(super) fn abandon_read(&self, id: ReadId, error: &Error, wake: &mut Vec<Waker>) {
         let mut shard = self.shard(id.page);
         let Some(load) = shard.end_load(id) else { return };
@@ -512,190 +517,186 @@ impl PageTable {
         }
         Some(EvictionOutcome::Clean(index))
     }
+}
 
-    /// Returns whether a pinned page is not on disk yet and a reader can still reach it.
-    pub(super) fn must_be_written(&self, item: DirtyPage) -> bool {
-        let frame = self.frames().frame(item.frame);
-        let _shard = self.shard(item.page);
-        frame.disk().is_none() && !frame.is_doomed()
+/// One old version of a page, superseded by a newer one: visible to views at commits `from ..= until - 1`.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) from: CommitSeq,
+    pub(crate) until: CommitSeq,
+    pub(crate) place: Place,
+    /// True when commit `until` freed the page: the page's id can be reused once this version is dropped.
+    pub(crate) frees_id: bool,
+}
+
+impl Version {
+    fn shows(&self, at: CommitSeq) -> bool {
+        self.from <= at && at < self.until
     }
+}
 
-    /// Notes that a pinned page was written to location `at`.
-    pub(super) fn note_written(&self, item: DirtyPage, at: Location) {
-        let _shard = self.shard(item.page);
-        if self.frames().frame(item.frame).is_doomed() {
-            // The version died while it was written: no table or version will ever name the block.
-            self.metadata.lock().allocator.release(at.block);
-        } else {
-            self.frames().set_clean(item.frame, at);
+/// The location of an old version: in a frame, or on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Frame(u32),
+    Disk(Location),
+    Loading(Location),
+}
+
+/// A read in progress, and its waiters, which are nearly always none or one.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    number: u64,
+    first: Option<Arc<Waiter>>,
+    more: Vec<Arc<Waiter>>,
+    /// The pages to be read after this leaf of the page table, each with its waiter, if there is one.
+    followers: Vec<Follower>,
+}
+
+/// A page to be read after the leaf of the page table with its entry, and its waiter, if there is one.
+pub(crate) type Follower = (Missing, Option<Arc<Waiter>>);
+
+impl Load {
+    pub(crate) fn add_waiter(&mut self, waiter: Arc<Waiter>) {
+        match &self.first {
+            None => self.first = Some(waiter),
+            Some(_) => self.more.push(waiter),
         }
     }
 
-    /// Pins the frame of a page as of commit `at` if the page must still be written; otherwise returns its location on
-    /// disk. The commit `at` must be registered.
-    pub(super) fn checkpoint_place(&self, page: PageId, at: CommitSeq) -> CheckpointPlace {
-        let place_of = |index: u32, frame: &Frame| match frame.disk() {
-            Some(at) => CheckpointPlace::OnDisk(at),
-            None => {
-                frame.pin(1);
-                CheckpointPlace::Dirty(DirtyPage { page, frame: index })
+    /// Adds a page to be read once this leaf of the page table is in memory.
+    pub(crate) fn add_follower(&mut self, missing: Missing, waiter: Option<Arc<Waiter>>) {
+        self.followers.push((missing, waiter));
+    }
+
+    /// Returns the waiters for what is read itself, and the pages to be read next.
+    pub(crate) fn into_parts(self) -> (impl Iterator<Item = Arc<Waiter>>, Vec<Follower>) {
+        (self.first.into_iter().chain(self.more), self.followers)
+    }
+
+    /// Returns all waiters.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        let of_followers = self.followers.iter().filter_map(|(_, waiter)| waiter.as_ref());
+        self.first.iter().chain(&self.more).chain(of_followers).map(|waiter| &**waiter)
+    }
+}
+
+/// The old versions of a page, of which there is nearly always one.
+#[derive(Debug)]
+struct OldVersions {
+    first: Version,
+    more: Vec<Version>,
+}
+
+impl OldVersions {
+    fn iter(&self) -> impl Iterator<Item = &Version> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    fn find(&mut self, is_it: impl Fn(&Version) -> bool) -> Option<&mut Version> {
+        std::iter::once(&mut self.first).chain(&mut self.more).find(|version| is_it(version))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    versions: FxHashMap<PageId, OldVersions>,
+    loads: FxHashMap<(PageId, BlockId), Load>,
+    /// The number given to the last read of this shard.
+    last_read: u64,
+}
+
+/// Identifies a read in progress: its page, its location, and its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadId {
+    pub(crate) page: PageId,
+    pub(crate) at: Location,
+    number: u64,
+}
+
+impl Shard {
+    /// Records a read that begins. If an earlier read of the same block is still in progress, for a page that was
+    /// dropped, its waiters now wait for the new read and look their page up again when it ends.
+    pub(crate) fn begin_load(&mut self, page: PageId, at: Location) -> ReadId {
+        self.last_read += 1;
+        self.loads.entry((page, at.block)).or_default().number = self.last_read;
+        ReadId { page, at, number: self.last_read }
+    }
+
+    /// Returns the read in progress that loads a page from this block.
+    pub(crate) fn load(&mut self, page: PageId, block: BlockId) -> Option<&mut Load> {
+        self.loads.get_mut(&(page, block))
+    }
+
+    /// Removes a read that ends or is abandoned. Returns `None` when the read was abandoned before, or another read has
+    /// replaced it.
+    pub(crate) fn end_load(&mut self, read: ReadId) -> Option<Load> {
+        let key = (read.page, read.at.block);
+        if self.loads.get(&key)?.number == read.number { self.loads.remove(&key) } else { None }
+    }
+
+    /// Returns all reads in progress.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &Load> {
+        self.loads.values()
+    }
+
+    /// Returns the version of a page that a view at commit `at` sees, unless that is the newest version.
+    pub(crate) fn version_at(&mut self, page: PageId, at: CommitSeq) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.find(|version| version.shows(at))
+    }
+
+    /// Returns the old version of a page that is being read from the location `at`.
+    pub(crate) fn version_loading(&mut self, page: PageId, at: Location) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.find(|version| version.place == Place::Loading(at))
+    }
+
+    /// Returns the old version of a page in this frame.
+    pub(crate) fn version_in_frame(&mut self, page: PageId, frame: u32) -> Option<&mut Version> {
+        self.versions.get_mut(&page)?.find(|version| version.place == Place::Frame(frame))
+    }
+
+    pub(crate) fn add_version(&mut self, page: PageId, version: Version) {
+        match self.versions.entry(page) {
+            hash_map::Entry::Occupied(versions) => versions.into_mut().more.push(version),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(OldVersions { first: version, more: Vec::new() });
             }
+        }
+    }
+
+    /// Removes the version of a page that began at `from` and ended at `until`; if one commit published several, the
+    /// version superseded first. The order in which such versions are dropped does not matter. When n of them
+    /// are due, the first n may go, because each was superseded no later than a version whose epoch is over.
+    pub(crate) fn remove_version(&mut self, page: PageId, from: CommitSeq, until: CommitSeq) -> Option<Version> {
+        let versions = self.versions.get_mut(&page)?;
+        let at = versions.iter().position(|version| version.from == from && version.until == until)?;
+        if at > 0 {
+            return Some(versions.more.remove(at - 1));
+        }
+        if versions.more.is_empty() {
+            return self.versions.remove(&page).map(|versions| versions.first);
+        }
+        let next = versions.more.remove(0);
+        Some(std::mem::replace(&mut versions.first, next))
+    }
+
+    /// Returns whether any of these pages has an old version.
+    pub(crate) fn has_version_in(&self, pages: impl Iterator<Item = PageId>) -> bool {
+        !self.versions.is_empty() && pages.into_iter().any(|page| self.versions.contains_key(&page))
+    }
+
+    /// Returns whether any old version of the page lies in this block on disk.
+    pub(crate) fn version_uses(&self, page: PageId, block: BlockId, disk_of: impl Fn(u32) -> Option<Location>) -> bool {
+        let uses = |version: &Version| match version.place {
+            Place::Disk(at) | Place::Loading(at) => at.block == block,
+            Place::Frame(frame) => disk_of(frame).is_some_and(|at| at.block == block),
         };
-        let mut shard = self.shard(page);
-        if let Some(version) = shard.version_at(page, at) {
-            return match version.place {
-                Place::Frame(index) => place_of(index, self.frames().frame(index)),
-                Place::Disk(at) | Place::Loading(at) => CheckpointPlace::OnDisk(at),
-            };
-        }
-        match self.entry(page) {
-            Entry::Resident(index) if self.frames().frame(index).commit() <= at => {
-                place_of(index, self.frames().frame(index))
-            }
-            // Changed since, and not among the versions: so it did not exist as of `at`, even if its id had a page before. Looked up
-            // under this lock, because the id may have been reused since an earlier look.
-            Entry::OnDisk(_) | Entry::Loading(_) if self.metadata.last_change(page) > at => CheckpointPlace::Absent,
-            Entry::OnDisk(at) | Entry::Loading(at) => CheckpointPlace::OnDisk(at),
-            Entry::Free if self.cold_leaf(page).is_some() => CheckpointPlace::Cold,
-            Entry::Free | Entry::Resident(_) => CheckpointPlace::Absent,
-        }
+        self.versions.get(&page).is_some_and(|versions| versions.iter().any(uses))
     }
 
-    /// Sets the location of a page to `at` in the page table of the next checkpoint. Releases the block that this table
-    /// named before, unless a version that can still be read lies there.
-    pub(super) fn take_over(&self, page: PageId, at: Option<Location>) {
-        let shard = self.shard(page);
-        let mut metadata = self.metadata.lock();
-        let before = metadata.map.set(page, at);
-        if let Some(at) = at {
-            metadata.allocator.note_named(at.block);
-        }
-        let Some(before) = before.filter(|before| at.is_none_or(|at| at.block != before.block)) else { return };
-        if !self.newest_uses(page, before.block) && !shard.version_uses(page, before.block, |index| self.disk_of(index))
-        {
-            metadata.allocator.release(before.block);
-        }
-    }
-
-    /// Returns whether the newest version of a page lies in this block. The caller holds the lock of the page's shard.
-    fn newest_uses(&self, page: PageId, block: BlockId) -> bool {
-        match self.entry(page) {
-            Entry::OnDisk(at) | Entry::Loading(at) => at.block == block,
-            Entry::Resident(index) => self.disk_of(index).is_some_and(|at| at.block == block),
-            Entry::Free => false,
-        }
-    }
-
-    fn disk_of(&self, index: u32) -> Option<Location> {
-        self.frames().frame(index).disk()
-    }
-
-    /// Returns the location of a page's newest version, and holds its block against reuse until the caller calls
-    /// `unhold`; `None`, with nothing held, when the page does not exist, is only in memory, or is being read.
-    pub(super) fn hold_on_disk(&self, page: PageId) -> Option<Location> {
-        let _shard = self.shard(page);
-        let at = self.location(page)?;
-        self.metadata.lock().allocator.hold(at.block);
-        Some(at)
-    }
-
-    /// Returns the location of a page's newest version; `None` when the page does not exist, is only in memory, or is
-    /// being read, or when the leaf with its entry is not in memory.
-    pub(super) fn place_on_disk(&self, page: PageId) -> Option<Location> {
-        let _shard = self.shard(page);
-        self.location(page)
-    }
-
-    /// As `place_on_disk`, under the lock of the page's shard: the frame that the table names keeps holding this page.
-    fn location(&self, page: PageId) -> Option<Location> {
-        match self.entry(page) {
-            Entry::OnDisk(at) => Some(at),
-            Entry::Resident(index) => self.disk_of(index),
-            Entry::Loading(_) | Entry::Free => None,
-        }
-    }
-
-    /// Moves the newest version of a page from location `from` to location `to` in the page table. Returns false, and
-    /// releases the block of `to`, when the version is no longer at `from`.
-    pub(super) fn replace_place(&self, page: PageId, from: Location, to: Location) -> bool {
-        let _shard = self.shard(page);
-        let moves = match self.entry(page) {
-            Entry::OnDisk(at) if at == from => {
-                self.words.store(page, Entry::OnDisk(to).to_word());
-                true
-            }
-            Entry::Resident(index) if self.disk_of(index) == Some(from) => {
-                self.frames().frame(index).set_moved(to);
-                true
-            }
-            _ => false,
-        };
-        if moves {
-            // An entry of a commit that changed the page since the last checkpoint is kept. Commit 0 lies before all
-            // commits.
-            let mut metadata = self.metadata.lock();
-            if metadata.changed.get(page).is_none() {
-                metadata.changed.insert(page, CommitSeq(0));
-            }
-            drop(metadata);
-            self.metadata.release_unless_mapped(page, from);
-        } else {
-            self.metadata.lock().allocator.release(to.block);
-        }
-        moves
-    }
-
-    /// Replaces the newest version of a page by a new one, or by none when the page is freed. The leaf with the entry of a
-    /// page that gets a new version is in memory.
-    pub(super) fn replace(&self, change: PageChange, new: Entry, base: Option<CommitSeq>) -> Replacement {
-        let PageChange { page, seq, unread_from } = change;
-        let mut shard = self.shard(page);
-        // If the old version was evicted since it was copied, `base` gives its commit. Of a page freed without having
-        // been edited only the block is known. Its commit is the page's last change, if that was after the last
-        // checkpoint. Otherwise it is taken to begin where the version before it ended: at its real commit, or at an
-        // earlier one that no view will request.
-        let began = |shard: &Shard| base.unwrap_or_else(|| shard.last_until(page).max(self.metadata.last_change(page)));
-        let (place, from) = match self.entry(page) {
-            Entry::Free if new == Entry::Free && self.cold_leaf(page).is_some() => {
-                self.metadata.lock().cold_frees.push(change);
-                return Replacement::Later;
-            }
-            Entry::Free => {
-                // A freed page may never have existed: a damaged page can name any number, and the commit is in the log by now.
-                if new == Entry::Free {
-                    return Replacement::Absent;
-                }
-                self.words.store(page, new.to_word());
-                return Replacement::Added;
-            }
-            Entry::Resident(frame) => (Place::Frame(frame), self.frames().frame(frame).commit()),
-            Entry::OnDisk(at) => (Place::Disk(at), began(&shard)),
-            Entry::Loading(at) => (Place::Loading(at), began(&shard)),
-        };
-        // The old version can be found before the new one hides it, so no view ever misses both.
-        shard.add_version(page, Version { from, until: seq, place, frees_id: new == Entry::Free });
-        self.words.store(page, new.to_word());
-        Replacement::Superseded(SupersededVersion { page, from, until: seq, unread_from })
-    }
-
-    /// Removes a version that no view can request any more. Returns its frame, if there is one to be recycled.
-    pub(super) fn drop_version(&self, old: SupersededVersion) -> Option<u32> {
-        let mut shard = self.shard(old.page);
-        let version = shard.remove_version(old.page, old.from, old.until)?;
-        let mut frame_free = None;
-        match version.place {
-            Place::Disk(at) | Place::Loading(at) => self.metadata.release_unless_mapped(old.page, at),
-            Place::Frame(index) => {
-                let frame = self.frames().frame(index);
-                if let Some(at) = frame.disk() {
-                    self.metadata.release_unless_mapped(old.page, at);
-                }
-                if frame.pins() > 0 { frame.doom() } else { frame_free = Some(index) }
-            }
-        }
-        if version.frees_id {
-            self.metadata.lock().ids.put_back(old.page);
-        }
-        frame_free
+    /// Returns the commit that superseded the newest of a page's old versions; zero when the page has no old version.
+    pub(crate) fn last_until(&self, page: PageId) -> CommitSeq {
+        let untils = self.versions.get(&page).into_iter().flat_map(OldVersions::iter).map(|version| version.until);
+        untils.max().unwrap_or_default()
     }
 }

@@ -169,7 +169,7 @@ impl Relocator {
     /// As [`LeafLoads::pin`].
     pub(crate) fn fragments(&self, pages: &[PageId]) -> Result<(u64, u64)> {
         let _leaves = self.leaves.pin_all(pages.iter().copied())?;
-        let place = |page: &PageId| Some((*page, self.versions.pages().place_on_disk(*page)?));
+        let place = |page: &PageId| Some((*page, self.versions.pages().places().place_on_disk(*page)?));
         Ok(blocks_and_fragments(&pages.iter().filter_map(place).collect::<Vec<_>>()))
     }
 
@@ -261,7 +261,11 @@ impl Relocator {
         let mut pages = Vec::new();
         self.for_each_page(|page| {
             let entry = self.versions.pages().entry(page);
-            let at = if let Entry::OnDisk(at) = entry { Some(at) } else { self.versions.pages().place_on_disk(page) };
+            let at = if let Entry::OnDisk(at) = entry {
+                Some(at)
+            } else {
+                self.versions.pages().places().place_on_disk(page)
+            };
             pages.extend(at.filter(|at| groups.concerns(at.block)).map(|_| page));
         })?;
         Ok(Some(Evacuation { pages, groups }))
@@ -365,7 +369,7 @@ impl Relocator {
 
     /// Returns the place of a page, if it is in the end of the file.
     fn place_in(&self, tail: &TailMove, page: PageId) -> Option<Location> {
-        self.versions.pages().place_on_disk(page).filter(|at| at.block >= tail.end)
+        self.versions.pages().places().place_on_disk(page).filter(|at| at.block >= tail.end)
     }
 
     /// Moves the next pages out of the end of the file, at most a megabyte. Returns how many moved; `None` when all are
@@ -536,7 +540,7 @@ impl Relocator {
             }
             for (moving, to) in content.located(*block, |moving| Tag::of_page(&moving.bytes)) {
                 let (page, at) = &mut pages[moving.index];
-                if self.versions.pages().replace_place(*page, *at, to) {
+                if self.versions.pages().places().replace_place(*page, *at, to) {
                     *at = to;
                     moved += 1;
                 }

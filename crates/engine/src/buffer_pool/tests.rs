@@ -160,10 +160,10 @@ fn versions_are_dropped_late_while_commits_become_visible() {
     std::thread::scope(|scope| {
         let commits = scope.spawn(|| (1..1_000_000).for_each(|seq| pool.set_visible(CommitSeq(seq))));
         while !commits.is_finished() {
-            pool.versions.drop_superseded();
+            pool.versions.history().drop_superseded();
         }
     });
-    assert_eq!(pool.versions.visible(), CommitSeq(999_999));
+    assert_eq!(pool.versions.history().visible(), CommitSeq(999_999));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_thread_that_is_stopped_with_an_epoch_guard_does_not_cost_the_pool_its_pages
     (1..10).for_each(|seq| _ = commit(&pool, seq, &[], &[seq; 100], &[]).unwrap());
     pool.evictor.write_dirty(1024);
     let evicted = |pool: &BufferPool| pool.versions.counters().evicted.load(Ordering::Relaxed);
-    let (before, guard) = (evicted(&pool), pool.versions.pin_epoch());
+    let (before, guard) = (evicted(&pool), pool.versions.history().pin());
     for _ in 0..50 {
         pool.evictor.free_clean_frames(64);
         pool.evictor.restock(64);

@@ -7,6 +7,7 @@
 //! **Locks**: `registry` and the lists of `reclamation` are leaves.
 
 mod chunked_queue;
+mod history;
 mod leaf_loads;
 mod private_copies;
 mod reclamation;
@@ -14,22 +15,20 @@ mod registry;
 mod view;
 mod writer_signal;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use crossbeam_epoch::Guard;
 use nofault_io::process::Process;
 
+use self::history::History;
 pub(super) use self::leaf_loads::LeafLoads;
 pub(crate) use self::private_copies::PrivateCopies;
-use self::reclamation::{RETIRED_MAX, Reclamation};
 pub use self::registry::ReaderInfo;
-use self::registry::Registry;
 pub(super) use self::view::ShownEntries;
 pub(crate) use self::view::{Snapshot, View};
 pub(super) use self::writer_signal::{PAUSE_MAX, WriterSignal};
 use super::frames::{FrameWaitQueue, Frames};
-use super::page_table::{Entry, LeafEviction, Metadata, PageChange, PageTable, Replacement, SupersededVersion};
+use super::page_table::{LeafEviction, Metadata, PageTable, SupersededVersion};
 use super::stats::Counters;
 use crate::budget::Budget;
 use crate::clock::GuardedClock;
@@ -51,9 +50,7 @@ const LOOKS_MAX: u64 = 64;
 /// The pages of a pool in all their versions.
 pub(crate) struct Versions {
     pages: PageTable,
-    registry: Mutex<Registry>,
-    visible: AtomicU64,
-    reclamation: Reclamation,
+    history: History,
     counters: Counters,
     /// Wakes the background writer when frames can be evicted or must be.
     signal: Arc<WriterSignal>,
@@ -61,8 +58,6 @@ pub(crate) struct Versions {
     file_id: u64,
     /// The dictionaries that compressed pages name.
     dictionaries: Dictionaries,
-    /// Most versions that evictable snapshots may keep.
-    kept_max: usize,
     /// The clock by which entries expire.
     clock: GuardedClock,
     /// The error of every view, once the database is closed.
@@ -83,19 +78,17 @@ impl Versions {
         clock: GuardedClock,
         signal: &Arc<WriterSignal>,
     ) -> Self {
+        let process = Process::current();
         Self {
+            history: History::new(commit, (kept_max, pages.frames().page_bytes()), process),
             pages,
-            registry: Mutex::new(Registry::new(commit)),
-            visible: AtomicU64::new(commit.0),
-            reclamation: Reclamation::new(),
             counters: Counters::default(),
             signal: Arc::clone(signal),
             file_id,
             dictionaries: Dictionaries::default(),
-            kept_max,
             clock,
             ended: OnceLock::new(),
-            process: Process::current(),
+            process,
             forked: Error::forked(),
         }
     }
@@ -122,8 +115,10 @@ impl Versions {
         &self.clock
     }
 
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns which commits can be read, and what no reader reaches any more.
+    #[inline]
+    pub(super) fn history(&self) -> &History {
+        &self.history
     }
 
     #[inline]
@@ -154,105 +149,9 @@ impl Versions {
         &self.signal
     }
 
-    /// Returns the random number of the database file, which enters every checksum.
-    pub(super) fn file_id(&self) -> u64 {
-        self.file_id
-    }
-
-    /// Returns the dictionaries that compressed pages name.
-    pub(super) fn dictionaries(&self) -> &Dictionaries {
-        &self.dictionaries
-    }
-
     /// Returns the properties of the data file with which pages are checked, compressed and restored.
     pub(super) fn file_codec(&self) -> FileCodec<'_> {
         FileCodec { file_id: self.file_id, dictionaries: &self.dictionaries }
-    }
-
-    /// Pins the current epoch: every frame found from now on keeps its page until the guard is dropped.
-    #[inline]
-    pub(super) fn pin_epoch(&self) -> Guard {
-        self.reclamation.pin()
-    }
-
-    pub(super) fn help_epoch(&self) {
-        self.reclamation.help();
-    }
-
-    /// Returns the commit that new views and snapshots show.
-    pub(super) fn visible(&self) -> CommitSeq {
-        CommitSeq(self.visible.load(Ordering::SeqCst))
-    }
-
-    /// Makes a commit visible to new views and snapshots.
-    pub(super) fn set_visible(&self, seq: CommitSeq) {
-        self.advance(|_| seq);
-    }
-
-    /// Drops versions superseded by commits that are visible already.
-    pub(super) fn drop_superseded(&self) {
-        self.advance(Registry::visible);
-    }
-
-    /// Makes visible the commit that `visible` chooses under the lock, so that it is not older than the one before.
-    fn advance(&self, visible: impl FnOnce(&Registry) -> CommitSeq) {
-        let unneeded = {
-            let mut registry = self.registry();
-            let seq = visible(&registry);
-            let unneeded = registry.advance(seq);
-            // Stored under the lock, because the number must not go back when two commits become visible at once.
-            self.visible.store(registry.visible().0, Ordering::SeqCst);
-            unneeded
-        };
-        self.drop_later(unneeded);
-        self.limit_snapshots();
-    }
-
-    fn limit_snapshots(&self) {
-        let unneeded = {
-            let mut registry = self.registry();
-            if registry.kept_count() <= self.kept_max { Vec::new() } else { registry.limit(self.kept_max) }
-        };
-        self.drop_later(unneeded);
-    }
-
-    /// Registers the visible commit for a snapshot. Returns the commit and the flag set when the snapshot is
-    /// evicted.
-    pub(super) fn register(&self, essential: bool) -> (CommitSeq, Arc<AtomicBool>) {
-        if !self.process.is_here() {
-            return (self.visible(), Arc::default());
-        }
-        self.registry().register(essential)
-    }
-
-    /// Removes one holder from the snapshot of a commit.
-    pub(super) fn unregister(&self, commit: CommitSeq, too_old: &Arc<AtomicBool>, essential: bool) {
-        if !self.process.is_here() {
-            return;
-        }
-        let unneeded = self.registry().unregister(commit, too_old, essential);
-        self.drop_later(unneeded);
-    }
-
-    /// Returns the live snapshots, oldest first.
-    pub(super) fn readers(&self) -> Vec<ReaderInfo> {
-        let mut readers: Vec<ReaderInfo> = Vec::new();
-        if !self.process.is_here() {
-            return readers;
-        }
-        loop {
-            let last = readers.last().map(|reader| reader.commit);
-            let mut some = self.registry().readers_after(last, self.frames().page_bytes());
-            if some.is_empty() {
-                return readers;
-            }
-            readers.append(&mut some);
-        }
-    }
-
-    /// Returns the number of versions kept for snapshots.
-    pub(super) fn kept_count(&self) -> usize {
-        self.registry().kept_count()
     }
 
     /// Records a publication: the changed pages, and the versions that it superseded.
@@ -264,24 +163,8 @@ impl Versions {
         }
         // A version superseded by the commit that published it was never visible.
         let (same, older): (Vec<_>, Vec<_>) = superseded.into_iter().partition(|old| old.from == old.until);
-        self.registry().supersede(older);
-        self.drop_later(same);
-    }
-
-    /// Drops versions that no later view requests, once the views that exist now are gone. This is safe because every
-    /// view pins its epoch guard before it reads the visible commit.
-    pub(super) fn drop_later(&self, versions: Vec<SupersededVersion>) {
-        self.reclamation.retire_versions(versions);
-    }
-
-    /// Recycles frames that cannot be found any more, once no reader can still be reading them.
-    pub(super) fn retire(&self, frames: Vec<u32>) {
-        self.reclamation.retire_frames(frames);
-    }
-
-    /// Returns the number of evicted frames that become free once the epoch guards pinned now are gone.
-    pub(super) fn retired_frames(&self) -> usize {
-        self.reclamation.frame_count()
+        self.history.supersede(older);
+        self.history.drop_later(same);
     }
 
     /// Evicts leaves of the page table while more of them are in memory than should be, within a budget.
@@ -296,7 +179,7 @@ impl Versions {
         while left > 0 && looks > 0 && !budget.is_spent() {
             budget.spend(words.slots().steps_a_look());
             looks -= 1;
-            match self.pages.try_evict_next_leaf(&mut frames) {
+            match self.evict_next_leaf(&mut frames) {
                 LeafEviction::Evicted => left -= 1,
                 LeafEviction::Changed if clock.is_pressing(left) => self.metadata().note_leaf_held(),
                 LeafEviction::Changed | LeafEviction::InUse => {}
@@ -304,28 +187,30 @@ impl Versions {
         }
         if !frames.is_empty() {
             self.counters.evicted.fetch_add(frames.len() as u64, Ordering::Relaxed);
-            self.retire(frames);
+            self.history.retire(frames);
         }
     }
 
-    /// Frees a page that a commit has freed while the leaf with its entry was not in memory. It is now.
-    pub(super) fn free_late(&self, freed: PageChange) {
-        if let Replacement::Superseded(old) = self.pages.replace(freed, Entry::Free, None) {
-            self.note_published(freed.seq, &[freed.page], vec![old]);
-        }
+    /// Evicts the next leaf that the clock finds, if it is cold. Adds frames to `frames_free` as
+    /// [`LockedLeaf::try_evict`](super::page_table::LockedLeaf::try_evict) does, if pages are to be evicted for their leaves.
+    fn evict_next_leaf(&self, frames_free: &mut Vec<u32>) -> LeafEviction {
+        let (words, clock) = self.pages.words();
+        let Some(leaf) = clock.next(words) else { return LeafEviction::InUse };
+        let frames_free = clock.evicts_frames(words).then_some(frames_free);
+        self.pages.leaf(leaf).try_evict(self.frames(), frames_free)
     }
 
     /// Removes one pin from the frame of a page.
     pub(super) fn unpin(&self, page: PageId, index: u32) {
         if self.pages.unpin(page, index) {
-            self.retire(vec![index]);
+            self.history.retire(vec![index]);
         }
         self.signal.wake_if_starving();
     }
 
     /// Drops some retired versions if many have piled up.
     pub(super) fn clear_up(&self) {
-        if self.reclamation.version_count() > RETIRED_MAX {
+        if self.history.has_many_retired() {
             self.sweep();
         }
     }
@@ -334,7 +219,7 @@ impl Versions {
     /// unbounded, so no executor may wait for the calling thread.
     pub(super) fn sweep_all(&self) -> usize {
         let mut freed = self.sweep();
-        while !self.reclamation.is_empty() || !self.registry().is_settled() {
+        while !self.history.is_swept() {
             freed += self.sweep();
         }
         freed
@@ -343,13 +228,11 @@ impl Versions {
     /// Recycles some of the frames and blocks that have become unreachable, within a budget. Returns how many frames
     /// became free.
     pub(super) fn sweep(&self) -> usize {
-        let unneeded = self.registry().settle();
-        self.drop_later(unneeded);
-        let (mut frames, versions) = self.reclamation.take_some();
-        frames.extend(versions.into_iter().filter_map(|version| self.pages.drop_version(version)));
+        let (mut frames, versions) = self.history.take_unreachable();
+        frames.extend(versions.into_iter().filter_map(|version| self.pages.places().drop_version(version)));
         // A few at a time: commits take frames in between.
         for some in frames.chunks(RECYCLED_AT_ONCE) {
-            // SAFETY: `retire` was given these frames after their numbers had been taken out of table, versions and compressed
+            // SAFETY: `History::retire` was given these frames after their numbers had been taken out of table, versions and compressed
             // tier, with no pins, and the epoch they waited for has passed; each frame is retired once. Or `drop_version` has
             // just answered them: the only place where such a frame could be found was the version; views that may have found
             // it there are gone, because the version came through `drop_later`; it has no pins, and pins are only added to
@@ -365,7 +248,7 @@ impl Versions {
     /// Calls `read` with the bytes of a block in the compressed tier, with no lock held on it. Returns
     /// `None` when the block is not there. `is_used` says whether this counts as a use of the block.
     pub(super) fn with_block<R>(&self, block: BlockId, is_used: bool, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let guard = self.pin_epoch();
+        let guard = self.history.pin();
         let frame = self.pages.tier().find(self.frames(), block)?;
         if is_used {
             self.frames().usage().touch_block(frame);
@@ -384,13 +267,7 @@ impl Versions {
         }
         let forgotten: Vec<u32> = blocks.flat_map(|block| self.pages.tier().forget(self.frames(), block)).collect();
         if !forgotten.is_empty() {
-            self.retire(forgotten);
+            self.history.retire(forgotten);
         }
-    }
-
-    /// Returns the retired items, for tests.
-    #[cfg(test)]
-    pub(super) fn reclamation(&self) -> &Reclamation {
-        &self.reclamation
     }
 }

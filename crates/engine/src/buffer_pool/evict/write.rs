@@ -138,7 +138,7 @@ impl Writer {
             let part = PinnedFrame { versions: Arc::clone(&self.versions), item };
             // All frames are checked before any is written, so the second of two equal entries would still seem to need
             // a write.
-            if self.versions.pages().must_be_written(item)
+            if self.versions.pages().places().must_be_written(item)
                 && parts.last().is_none_or(|last| last.item.frame != item.frame)
             {
                 parts.push(Arc::new(part));
@@ -246,7 +246,7 @@ impl Writer {
         }
         for (part, at) in content.located(block, |part| Tag::of_page(part.bytes())) {
             self.versions.counters().written.fetch_add(1, Ordering::Relaxed);
-            self.versions.pages().note_written(part.item, at);
+            self.versions.pages().places().note_written(part.item, at);
         }
     }
 

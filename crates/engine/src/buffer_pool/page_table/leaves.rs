@@ -14,8 +14,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::Shard;
 use super::metadata::Metadata;
-use super::shard::Shard;
 use super::word_array::{Entry, WordArray};
 use crate::buffer_pool::frames::Frames;
 use crate::format::{Location, PageId};

@@ -337,7 +337,7 @@ impl Installer {
     }
 
     /// Gives `error` to the waiters of all reads when the queue accepts no reads. When reads complete later whose memory the queue
-    /// still has, their frames are freed and their pages stay absent (see `shard`). Private runs end without pages: the scans
+    /// still has, their frames are freed and their pages stay absent (see `page_table`). Private runs end without pages: the scans
     /// request these pages through the pool, and receive the error then.
     pub(super) fn give_up(&self, given_up: GivenUp, error: &Error) {
         let GivenUp { in_line, sent, scans_in_line, scans_sent } = given_up;
@@ -362,7 +362,7 @@ impl Installer {
         }
         self.versions.frame_waits().return_frames(frames);
         if !rejected.is_empty() {
-            self.versions.retire(rejected);
+            self.versions.history().retire(rejected);
         }
         if !again.is_empty() {
             self.scheduler.staged().add(again.into_iter());

@@ -28,7 +28,7 @@ impl HeldBlocks {
         let mut held = Self { versions: Arc::clone(versions), blocks: Vec::new() };
         let mut found = Vec::new();
         for page in pages {
-            let Some(at) = versions.pages().hold_on_disk(page) else { continue };
+            let Some(at) = versions.pages().places().hold_on_disk(page) else { continue };
             held.blocks.push(at.block);
             if wanted(at) {
                 found.push((page, at));

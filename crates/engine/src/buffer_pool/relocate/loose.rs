@@ -68,7 +68,7 @@ impl LooseMove {
         let mut found: Vec<(usize, u64, PageId)> = Vec::new();
         let place = |page: PageId| match versions.pages().entry(page) {
             Entry::OnDisk(at) => Some(at),
-            _ => versions.pages().place_on_disk(page),
+            _ => versions.pages().places().place_on_disk(page),
         };
         while let Some(leaf) = next {
             if found.len() >= most {

@@ -9,8 +9,12 @@ fn a_page_read_under_a_guard_stays_while_a_commit_changes_it_again_and_again() {
     let page = commit(&pool, 1, &[], &[1], &[]).unwrap()[0];
     commit(&pool, 1, &[(page, 2)], &[], &[]).unwrap();
     commit(&pool, 1, &[(page, 3)], &[], &[]).unwrap();
-    pool.versions.help_epoch();
-    assert_eq!(pool.versions.reclamation().version_count(), 2, "the versions of the first two portions can be dropped");
+    pool.versions.history().help_epoch();
+    assert_eq!(
+        pool.versions.history().reclamation().version_count(),
+        2,
+        "the versions of the first two portions can be dropped"
+    );
     let view = pool.latest_published();
     let seen = view.page(page).ok().unwrap();
     commit(&pool, 1, &[(page, 4)], &[], &[]).unwrap();
@@ -28,7 +32,7 @@ fn a_checkpoint_names_no_page_of_a_later_commit_although_its_id_was_another_page
     pool.set_visible(CommitSeq(1));
     commit(&pool, 2, &[], &[2], &[page]).unwrap();
     pool.set_visible(CommitSeq(2));
-    pool.versions.help_epoch();
+    pool.versions.history().help_epoch();
     pool.versions.sweep();
     // A checkpoint begins, and has not reached the page yet.
     let _checkpoint = pool.essential_snapshot();
@@ -54,7 +58,7 @@ fn a_checkpoint_names_no_page_that_came_and_went_in_one_later_commit() {
     commit(&pool, 2, &[], &[], &[page]).unwrap();
     let place = pool.checkpoint_place(page, CommitSeq(1));
     assert!(matches!(place, CheckpointPlace::Absent), "{place:?}");
-    pool.versions.help_epoch();
+    pool.versions.history().help_epoch();
     pool.versions.sweep();
     assert_eq!(commit(&pool, 2, &[], &[3], &[]).unwrap(), [page], "no reader can ask for it, so its id is free");
 }

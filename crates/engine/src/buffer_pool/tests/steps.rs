@@ -26,13 +26,13 @@ fn dead_versions_are_cleared_away_a_part_at_a_time() {
         let pool = pool(&world, 64);
         let dead =
             SupersededVersion { page: PageId(3), from: CommitSeq(1), until: CommitSeq(2), unread_from: CommitSeq(2) };
-        pool.versions.drop_later(vec![dead; size]);
-        pool.versions.help_epoch();
-        assert_eq!(pool.versions.reclamation().version_count(), size);
+        pool.versions.history().drop_later(vec![dead; size]);
+        pool.versions.history().help_epoch();
+        assert_eq!(pool.versions.history().reclamation().version_count(), size);
         assert_bounded("a sweep", size, largest(|| pool.clear_up()));
-        assert!(pool.versions.reclamation().version_count() < size, "some versions are dropped");
+        assert!(pool.versions.history().reclamation().version_count() < size, "some versions are dropped");
         pool.versions.sweep_all();
-        assert!(pool.versions.reclamation().version_count() == 0);
+        assert!(pool.versions.history().reclamation().version_count() == 0);
     }
 }
 

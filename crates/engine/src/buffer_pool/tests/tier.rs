@@ -38,14 +38,14 @@ fn evict(pool: &BufferPool, pages: &[PageId]) {
             && let Some(crate::buffer_pool::page_table::EvictionOutcome::Clean(frame)) =
                 pool.versions.pages().try_evict(frame, false)
         {
-            pool.versions.retire(vec![frame]);
+            pool.versions.history().retire(vec![frame]);
         }
     }
     pool.reclaim();
 }
 
 fn block_of(pool: &BufferPool, page: PageId) -> BlockId {
-    let at = pool.versions.pages().place_on_disk(page).unwrap();
+    let at = pool.versions.pages().places().place_on_disk(page).unwrap();
     assert!(at.is_compressed);
     at.block
 }

@@ -7,7 +7,7 @@ use crate::format::{BlockId, Location};
 
 /// Returns the block of a page whose newest version is on disk.
 fn block(pool: &BufferPool, page: PageId) -> BlockId {
-    pool.versions.pages().place_on_disk(page).unwrap().block
+    pool.versions.pages().places().place_on_disk(page).unwrap().block
 }
 
 fn is_used(pool: &BufferPool, block: BlockId) -> bool {
@@ -33,7 +33,7 @@ fn the_block_of_a_replaced_page_is_free_at_once_unless_a_checkpoint_names_it() {
     assert!(!is_used(&pool, unnamed), "no checkpoint has seen it");
     pool.evictor.write_dirty(8);
     let named = block(&pool, page);
-    pool.take_over(page, pool.versions.pages().place_on_disk(page));
+    pool.take_over(page, pool.versions.pages().places().place_on_disk(page));
     change(&pool, 3, page);
     assert!(is_used(&pool, named));
 }
@@ -55,7 +55,7 @@ fn a_block_from_which_a_page_is_moved_is_not_reused_before_the_move_ends() {
     assert!(blocks[..2].iter().all(|block| is_used(&pool, *block)), "they are being read");
     // The old location of a page leads nowhere any more, although its block is still there.
     let to = pool.metadata().lock().allocator.allocate().unwrap();
-    assert!(!pool.versions.pages().replace_place(ids[0], found[0].1, Location { block: to, ..found[0].1 }));
+    assert!(!pool.versions.pages().places().replace_place(ids[0], found[0].1, Location { block: to, ..found[0].1 }));
     drop(held);
     assert!(blocks.iter().all(|block| !is_used(&pool, *block)));
 }
@@ -73,7 +73,7 @@ fn dirty_pages_that_are_written_early_stay_in_memory_and_each_is_written_once() 
     for (at, page) in ids.iter().enumerate() {
         assert_eq!(pool.latest().page(*page).map(value).ok(), Some(at as u64 / 10 + 1));
     }
-    let written = ids.iter().filter(|page| pool.versions.pages().place_on_disk(**page).is_some());
+    let written = ids.iter().filter(|page| pool.versions.pages().places().place_on_disk(**page).is_some());
     assert_eq!(written.count(), 100);
     assert_eq!((pool.evictor.write_dirty(50), pool.evictor.write_dirty(50)), (40, 0));
 }

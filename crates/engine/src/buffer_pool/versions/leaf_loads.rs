@@ -9,7 +9,7 @@ use nofault_io::disk::Disk;
 
 use super::Versions;
 use crate::blocks::read_once;
-use crate::buffer_pool::page_table::{Entry, LeafPlace};
+use crate::buffer_pool::page_table::{Entry, LeafPlace, PageChange, Replacement};
 use crate::error::{ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, decode_node};
 use crate::reread::RepeatedReads;
@@ -77,7 +77,7 @@ impl LeafLoads {
         let node = NodeId { level: 0, index: leaf };
         RepeatedReads::on(&*self.disk).until_whole(|_| {
             let block = read_once(&*self.disk, page_bytes, at.block.0 * page_bytes as u64)?;
-            decode_node(self.versions.file_id(), node, at, &block)
+            decode_node(self.versions.file_codec().file_id, node, at, &block)
         })
     }
 
@@ -109,7 +109,7 @@ impl LeafLoads {
         let pages = self.versions.metadata().take_cold_frees();
         for (done, freed) in pages.iter().enumerate() {
             match self.pin_all(std::iter::once(freed.page)) {
-                Ok(_pinned) => self.versions.free_late(*freed),
+                Ok(_pinned) => self.free_late(*freed),
                 // Nothing can be learnt of the pages of a damaged leaf any more: they stay in use.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 Err(error) => {
@@ -120,9 +120,16 @@ impl LeafLoads {
         }
         if !pages.is_empty() {
             // Their versions can be dropped now, not only after the next commit.
-            self.versions.drop_superseded();
+            self.versions.history().drop_superseded();
         }
         self.list_ids()
+    }
+
+    /// Frees a page that a commit has freed while the leaf with its entry was not in memory. It is now.
+    fn free_late(&self, freed: PageChange) {
+        if let Replacement::Superseded(old) = self.versions.pages().places().replace(freed, Entry::Free, None) {
+            self.versions.note_published(freed.seq, &[freed.page], vec![old]);
+        }
     }
 
     fn list_ids(&self) -> Result<()> {

@@ -66,7 +66,7 @@ impl Copy {
 
 impl<'a> PrivateCopies<'a> {
     pub(crate) fn new(versions: &'a Versions) -> Self {
-        let guard = versions.pin_epoch();
+        let guard = versions.history().pin();
         Self {
             versions,
             copies: FxHashMap::default(),
@@ -97,18 +97,18 @@ impl<'a> PrivateCopies<'a> {
         let new: Vec<PageId> = copies.iter().filter(|(_, copy)| copy.base.is_none()).map(|(page, _)| *page).collect();
         self.versions.metadata().note_changed(seq, &new);
         for (page, mut copy) in copies {
-            copy.seal(self.versions.file_id(), page, seq);
+            copy.seal(self.versions.file_codec().file_id, page, seq);
             let facts = FrameFacts { page, commit: seq, disk: None, near: copy.near, pins: 0, hot: true };
             let frame = frames.publish(copy.frame, facts);
             let change = PageChange { page, seq, unread_from: seq };
-            if let Replacement::Superseded(old) = pages.replace(change, Entry::Resident(frame), copy.base) {
+            if let Replacement::Superseded(old) = pages.places().replace(change, Entry::Resident(frame), copy.base) {
                 superseded.push(old);
             }
             changed.push(page);
         }
         for FreedByCommit { page, base, unread_from } in self.freed.drain(..) {
             let change = PageChange { page, seq, unread_from: unread_from.unwrap_or(seq) };
-            match pages.replace(change, Entry::Free, base) {
+            match pages.places().replace(change, Entry::Free, base) {
                 Replacement::Superseded(old) => superseded.push(old),
                 Replacement::Added | Replacement::Absent | Replacement::Later => continue,
             }
@@ -305,7 +305,7 @@ impl pages::PageCopies for PrivateCopies<'_> {
     fn seal(&mut self, seq: CommitSeq) {
         for page in self.unsealed.drain(..) {
             if let Some(copy) = self.copies.get_mut(&page) {
-                copy.seal(self.versions.file_id(), page, seq);
+                copy.seal(self.versions.file_codec().file_id, page, seq);
             }
         }
     }

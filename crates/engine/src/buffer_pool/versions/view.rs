@@ -28,7 +28,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(versions: &Arc<Versions>, essential: bool) -> Self {
-        let (seq, too_old) = versions.register(essential);
+        let (seq, too_old) = versions.history().register(essential);
         // After the commit was chosen: see `Snapshot::moment`.
         let moment = versions.clock().now();
         Self { versions: Arc::clone(versions), seq, moment: Some(moment), too_old, essential }
@@ -64,7 +64,7 @@ impl crate::pages::Snapshot for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.versions.unregister(self.seq, &self.too_old, self.essential);
+        self.versions.history().unregister(self.seq, &self.too_old, self.essential);
     }
 }
 
@@ -94,14 +94,14 @@ pub(crate) enum ShownEntries<'a> {
 
 impl<'a> View<'a> {
     /// Creates a view of the commit that `at` returns. `at` is called after the guard is pinned: see
-    /// `Versions::drop_later`.
+    /// `History::drop_later`.
     pub(crate) fn new(
         versions: &'a Versions,
         at: impl FnOnce() -> CommitSeq,
         too_old: Option<&'a AtomicBool>,
         shown: ShownEntries<'a>,
     ) -> Self {
-        let (guard, ended) = (versions.pin_epoch(), versions.ended());
+        let (guard, ended) = (versions.history().pin(), versions.ended());
         Self { pages: versions.pages(), at: at(), too_old, ended, shown, hits: versions.counters().hits.tally(), guard }
     }
 
