@@ -74,7 +74,7 @@ impl Policy for Clock {
     }
 }
 
-/// The policy of the buffer pool: new pages in the probationary queue (`probationary_queue`), all others on the clock.
+/// The policy of the buffer pool: new pages in the probationary queue, all others on the clock.
 struct Pool {
     clock: Clock,
     probation: VecDeque<u32>,

@@ -1,6 +1,6 @@
 //! One read of one page, with its states; and the operation at the device that carries reads out ([`ReadOperation`]).
 //!
-//! Pages that lie near each other are read in one operation. Where there are frames that lie together (`free_frames`) it reads straight
+//! Pages that lie near each other are read in one operation. Where there are frames that lie together (`frames`) it reads straight
 //! into them, and otherwise through scratch memory, from which each page is copied to its frame. A run that fails is read again page by
 //! page, so a bad block costs only its own page.
 //!
