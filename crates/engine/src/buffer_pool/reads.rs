@@ -23,6 +23,7 @@
 //! | `standstill` | ends waits for frames when no frame can become free |
 //! | `dispatcher` | carries operations out: sends staged reads and takes completions, or reads on the calling thread |
 //! | `completion_demand` | decides which thread takes completions: the pool's, an executor, or those that wait |
+//! | `ticket` | waits for pages and frames; the private pages of a range scan |
 
 mod completion_demand;
 mod dispatcher;
@@ -36,32 +37,31 @@ mod ticket;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use nofault_io::disk::{Disk, QueueOptions};
 
 use self::completion_demand::CompletionDemand;
 pub(crate) use self::completion_demand::ReadCompletions;
-pub(super) use self::completion_demand::{ReadWatch, ServedScan};
+pub(super) use self::completion_demand::ReadWatch;
 use self::dispatcher::{BUSY_WITH, Dispatcher};
 use self::installer::{Failure, Installer};
 use self::queue::ReadQueue;
 use self::read::{Read, Scratch};
 pub(crate) use self::scan_run::SCAN_BYTES_MIN;
-pub(super) use self::scan_run::ScanRun;
-use self::scan_run::{ScanBytes, ScanMemory, ScanRead};
+use self::scan_run::ScanMemory;
 use self::scheduler::Scheduler;
 use self::standstill::Standstill;
 pub(crate) use self::ticket::{RangeScan, Ticket};
+#[cfg(test)]
+pub(super) use self::ticket::{Round, pages_for_scan};
 use super::PoolOptions;
 use super::compressed_tier::Need;
 use super::evict::{Evictor, Writer};
 use super::frames::Waiter;
-use super::page_table::{Entry, ReadRequest};
+use super::page_table::ReadRequest;
 use super::versions::{Versions, WriterSignal};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
-use crate::format::{CommitSeq, PageId};
 use crate::pages::Missing;
 
 /// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places: with
@@ -69,19 +69,11 @@ use crate::pages::Missing;
 /// read-ahead at the device, the device and the scan would take turns.
 const READ_AHEAD_SHARE: usize = 32;
 const READ_AHEAD_BYTES_MAX: usize = 4 << 20;
-/// Number of a scan's runs, about, that are partly used up.
-const SCAN_RUNS_PARTIAL: usize = 3;
 /// Returns the bytes of memory for runs, in addition to the frames of a pool.
 pub(super) fn run_memory_bytes(frames: u64, page_bytes: usize, scan_bytes_min: usize) -> u64 {
     let frames = frames as usize;
     (Scratch::bytes_for(frames, page_bytes) + ScanMemory::bytes_for(frames, page_bytes, scan_bytes_min)) as u64
 }
-
-/// Most completions for which a blocking waiter sleeps at a time, if it needs so many.
-const COMPLETIONS_AT_ONCE: usize = 4;
-/// Most milliseconds that a blocking waiter sleeps without checking the queue itself, relying on other threads to take
-/// completions.
-const PARKED_MS: usize = 100;
 
 /// The read path of a pool: starts reads, submits them and takes their completions.
 pub(crate) struct Reads {
@@ -95,21 +87,6 @@ pub(crate) struct Reads {
     standstill: Arc<Standstill>,
     scratch: Arc<Scratch>,
     scan_memory: Arc<ScanMemory>,
-}
-
-/// The result of one round of a blocking waiter's loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Round {
-    /// A read made progress, or the wait is over.
-    Moved,
-    /// Nothing happened for as long as `weight` short rounds take.
-    Idle { weight: usize },
-}
-
-impl Round {
-    fn of(moved: bool) -> Self {
-        if moved { Self::Moved } else { Self::Idle { weight: 1 } }
-    }
 }
 
 impl Reads {
@@ -223,64 +200,6 @@ impl Reads {
         count
     }
 
-    /// Returns the number of private pages that a scan can request at a time, about.
-    pub(super) fn pages_for_scan(&self) -> usize {
-        let partial = SCAN_RUNS_PARTIAL * self.scan_memory.run_blocks_max();
-        (self.scan_memory.bytes() / self.versions.frames().page_bytes()).saturating_sub(partial)
-    }
-
-    /// Queues reads of private pages for a scan whose snapshot shows commit `at` and was taken before. Returns the queued runs.
-    /// Pages without a read are left in `pages`: in memory, or with a block there, being read, too few in one place, or without memory for a
-    /// run.
-    pub(super) fn read_for_scan(&self, pages: &mut Vec<PageId>, at: CommitSeq) -> Vec<Arc<ScanRun>> {
-        if self.scan_memory.bytes() == 0 {
-            return Vec::new();
-        }
-        let (table, page_bytes) = (self.versions.pages(), self.versions.frames().page_bytes());
-        pages.iter().for_each(|page| table.prefetch(*page));
-        let mut on_disk = Vec::with_capacity(pages.len());
-        pages.retain(|page| match table.entry(*page) {
-            // A compressed page whose block is in memory already needs no read.
-            Entry::OnDisk(place)
-                if !place.is_compressed || table.tier().find(table.frames(), place.block).is_none() =>
-            {
-                table.words().0.touch_leaf_of(*page);
-                on_disk.push((*page, place));
-                false
-            }
-            _ => true,
-        });
-        let (mut runs, mut reads, mut count) = (Vec::new(), Vec::new(), 0);
-        for run in ScanRun::divide(on_disk, self.scan_memory.run_blocks_max(), pages) {
-            let run = ScanRun::new(run, page_bytes, at);
-            let Some(memory) = self.take_memory(&run) else {
-                pages.extend(run.pages());
-                continue;
-            };
-            count += run.pages().len();
-            reads.push(ScanRead::new(&run, memory));
-            runs.push(run);
-        }
-        if count > 0 {
-            self.versions.counters().misses.fetch_add(count as u64, Ordering::Relaxed);
-            self.versions.counters().for_scans.fetch_add(count as u64, Ordering::Relaxed);
-            self.scheduler.begin(count);
-            self.scheduler.staged().add_for_scan(reads);
-        }
-        runs
-    }
-
-    /// Takes the memory that a run of a scan needs; `None` when there is too little.
-    fn take_memory(&self, run: &ScanRun) -> Option<(ScanBytes, Option<ScanBytes>)> {
-        let (read_bytes, restored_bytes) = run.memory_bytes();
-        let read = self.scan_memory.take(read_bytes)?;
-        let restored = match restored_bytes {
-            Some(bytes) => Some(self.scan_memory.take(bytes)?),
-            None => None,
-        };
-        Some((read, restored))
-    }
-
     /// Begins the read of a page. Returns `None` when the page is in memory or being read already.
     fn begin(&self, missing: Missing, waiter: Option<&Arc<Waiter>>) -> Option<Read> {
         match self.versions.pages().request_read(missing, waiter) {
@@ -337,89 +256,6 @@ impl Reads {
         // The error is dropped: it concerns the whole queue, so the next submission gets it as well.
         let _ = self.dispatcher.reap(0);
         self.submit();
-    }
-
-    /// Runs one round for a blocking waiter. The round submits the staged reads and waits for a completion, or frees
-    /// frames, or waits while another thread does this. Returns whether something happened.
-    ///
-    /// # Errors
-    /// The queue's error, when the queue cannot be used any more.
-    pub(super) fn wait_round(&self, waiter: &Arc<Waiter>) -> Result<Round> {
-        if self.dispatcher.read_here(waiter) {
-            return Ok(Round::Moved);
-        }
-        if self.dispatcher.unload_run() {
-            // The memory of the run can serve the next run.
-            self.submit();
-            return Ok(Round::Moved);
-        }
-        if self.is_served()
-            && let Some(round) = self.rely_on_completion_thread(waiter)
-        {
-            return Ok(round);
-        }
-        let Some(queue) = self.scheduler.try_queue_or_wait(waiter) else {
-            return Ok(self.park_for_others(waiter));
-        };
-        if waiter.is_ready() {
-            drop(queue);
-            // Other threads may have found the queue taken.
-            self.dispatcher.look_again();
-            self.submit();
-            return Ok(Round::Moved);
-        }
-        // A waiter that is alone waits for several of its pages at once. When executors or other waiters need the
-        // queue, it takes each completion as it comes.
-        let is_shared = self.demand.serves_tasks() || self.scheduler.has_queue_waiters();
-        let wait_for = if is_shared { 1 } else { waiter.reads_left().clamp(1, COMPLETIONS_AT_ONCE) };
-        let progress = self.dispatcher.work(queue, wait_for)?;
-        // Submits reads that other threads staged while this thread had the queue.
-        self.submit();
-        if progress > 0 || waiter.is_ready() {
-            return Ok(Round::Moved);
-        }
-        if self.signal.is_running() {
-            self.signal.wake();
-            waiter.park(Duration::from_millis(1));
-            return Ok(Round::of(waiter.is_ready()));
-        }
-        Ok(Round::of(self.evictor.free_frames(self.evictor.batch()) > 0))
-    }
-
-    /// Parks the thread of a waiter until another thread completes its reads, at most for [`PARKED_MS`] milliseconds.
-    /// Returns [`Round::Idle`] when no read was under way or completed in that time.
-    fn park_for_others(&self, waiter: &Waiter) -> Round {
-        let before = self.scheduler.finished();
-        waiter.park(Duration::from_millis(PARKED_MS as u64));
-        let moved = waiter.is_ready() || self.scheduler.device().under_way() > 0 || self.scheduler.finished() != before;
-        if moved { Round::Moved } else { Round::Idle { weight: PARKED_MS } }
-    }
-
-    /// Leaves one round of waiting to the completion thread. Returns `None` when that thread has just stopped taking
-    /// completions.
-    fn rely_on_completion_thread(&self, waiter: &Arc<Waiter>) -> Option<Round> {
-        self.demand.while_reliant(|| {
-            self.is_served().then(|| {
-                // This thread does not wait with the queue locked: executors that submit would have to wait for its
-                // read.
-                self.submit();
-                self.park_for_others(waiter)
-            })
-        })
-    }
-
-    /// Notes that a task begins to wait: until [`Reads::end_task`], the completion thread takes completions.
-    pub(super) fn begin_task(&self) {
-        self.demand.begin_task();
-    }
-
-    pub(super) fn end_task(&self) {
-        self.demand.end_task();
-    }
-
-    /// Begins a long range scan: until the returned guard is dropped, the completion thread takes completions.
-    pub(super) fn begin_scan(&self) -> ServedScan {
-        ServedScan::new(&self.demand)
     }
 
     /// Hands the completions of reads to an executor; `None` when the queue has no descriptor.

@@ -22,7 +22,7 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::frames::Waiter;
 use super::page_table::Entry;
-use super::reads::Round;
+use super::reads::{Round, pages_for_scan};
 use super::versions::NEWEST;
 use super::*;
 use crate::clock::ClockSource;

@@ -67,7 +67,7 @@ impl CompletionDemand {
     }
 
     /// Notes that a task begins to wait: until [`CompletionDemand::end_task`], the completion thread takes completions.
-    pub(super) fn begin_task(&self) {
+    pub(crate) fn begin_task(&self) {
         // This counts and then looks at the flag; `leave_tasks` clears the flag and then looks at the count. So one of the
         // two sees the other.
         self.tasks.fetch_add(TASK_BEGINS, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use nofault_io::disk::Disk;
 
 use super::installer::{Aftermath, Installer};
 use super::queue::{ReadQueue, SendOutcome, are_one_run};
-use super::read::{CompletedReads, Read, ReadOperation, Scratch};
+use super::read::{CompletedPart, CompletedReads, Read, ReadOperation, Scratch};
 use super::scheduler::Scheduler;
 use super::standstill::Standstill;
 use crate::budget::Budget;
@@ -412,9 +412,10 @@ impl Dispatcher {
         reads.iter_mut().for_each(|read| read.frame = frames.pop());
         self.versions.frame_waits().return_frames(frames);
         let page_bytes = self.versions.frames().page_bytes();
+        let operation = ReadOperation::through_scratch(reads, buffer, &self.scratch, page_bytes);
         let mut completed = CompletedReads::default();
         self.scheduler.device().note_sent();
-        self.perform(ReadOperation::through_scratch(reads, buffer, &self.scratch, page_bytes), &mut completed);
+        self.perform(operation, |part| completed.add(part));
         self.scheduler.device().note_back(1);
         completed.runs.into_iter().for_each(|run| self.installer.install_run(run));
     }
@@ -426,10 +427,13 @@ impl Dispatcher {
         let mut aftermath = Aftermath::default();
         let mut next = Some((read, owned));
         while let Some((read, owned)) = next.take() {
-            let mut completed = CompletedReads::default();
-            self.perform(ReadOperation::of_page(read, owned), &mut completed);
-            self.installer.prefetch(&completed.pages);
-            completed.pages.into_iter().for_each(|page| self.installer.finish(page, &mut aftermath));
+            self.perform(ReadOperation::of_page(read, owned), |part| match part {
+                CompletedPart::Page(page) => {
+                    self.installer.prefetch(std::slice::from_ref(&page));
+                    self.installer.finish(page, &mut aftermath);
+                }
+                CompletedPart::Pages(pages) => self.installer.install_run(pages),
+            });
             next = aftermath.again.pop_if(|again| again.frame.is_some()).and_then(|mut again| {
                 let owned = again.frame.take()?;
                 Some((again, owned))
@@ -444,7 +448,7 @@ impl Dispatcher {
     }
 
     /// Carries an operation out by a call that waits for the device.
-    fn perform(&self, (mut operation, buffer): (ReadOperation, IoBuf), completed: &mut CompletedReads) {
+    fn perform(&self, (mut operation, buffer): (ReadOperation, IoBuf), into: impl FnMut(CompletedPart)) {
         let page_bytes = self.versions.frames().page_bytes();
         operation.note_sent();
         let (buffer, error) = match self.disk.perform(operation.request(0, buffer, page_bytes)) {
@@ -454,6 +458,6 @@ impl Dispatcher {
             }
             Err(error) => (None, Some(error)),
         };
-        operation.end(buffer, error, page_bytes, completed);
+        operation.end(buffer, error, page_bytes, into);
     }
 }

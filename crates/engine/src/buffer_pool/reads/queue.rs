@@ -357,7 +357,7 @@ impl ReadQueue {
         let is_busy = refused.error.kind() == IoKind::Busy;
         let buffer = if let OpKind::Read(buffer) = refused.op.kind { Some(buffer) } else { None };
         if !is_busy && operation.reads().len() <= 1 && !operation.is_into_frames() {
-            operation.end(buffer, Some(refused.error), self.page_bytes, completed);
+            operation.end(buffer, Some(refused.error), self.page_bytes, |part| completed.add(part));
             return SendOutcome::Refused;
         }
         self.refused = is_busy.then_some(refused.error);
@@ -432,7 +432,7 @@ impl ReadQueue {
         self.run_blocks -= operation.run_blocks();
         self.scan_blocks -= operation.scan().map_or(0, |run| run.blocks());
         let error = done.result.as_ref().err().cloned();
-        operation.end(done.into_buffer(), error, self.page_bytes, completed);
+        operation.end(done.into_buffer(), error, self.page_bytes, |part| completed.add(part));
     }
 }
 

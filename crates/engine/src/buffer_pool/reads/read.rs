@@ -265,13 +265,14 @@ impl ReadOperation {
         self.advance(ReadState::InFlight);
     }
 
-    /// Ends the operation: with its memory, unless that is lost, and with the device's error, if there was one.
+    /// Ends the operation: with its memory, unless that is lost, and with the device's error, if there was one. Gives what was read to
+    /// `into`.
     pub(super) fn end(
         mut self,
         buffer: Option<IoBuf>,
         error: Option<IoError>,
         page_bytes: usize,
-        into: &mut CompletedReads,
+        mut into: impl FnMut(CompletedPart),
     ) {
         self.advance(ReadState::Completed);
         let first_block = self.first_block;
@@ -280,12 +281,12 @@ impl ReadOperation {
                 let offset = first_block * page_bytes as u64;
                 let error = error.map(|error| Error::from_io(format!("read page {} at {offset}", read.page()), error));
                 let owned = buffer.map(|buffer| OwnedFrame { index: frame, buffer });
-                into.pages.push(CompletedRead::in_frame(read, owned, error));
+                into(CompletedPart::Page(CompletedRead::in_frame(read, owned, error)));
             }
             Content::Frames { reads, first_frame } => {
                 let run = buffer.map(|buffer| OwnedRun::from_parts(first_frame, buffer));
                 let memory = RunMemory::Frames { run, is_read: error.is_none() };
-                into.runs.push(CompletedPages::OfPool(CompletedRun { reads, first_block, memory }));
+                into(CompletedPart::Pages(CompletedPages::OfPool(CompletedRun { reads, first_block, memory })));
             }
             Content::Scratch { reads, tail, scratch } => {
                 let bytes = match (buffer, error) {
@@ -296,14 +297,14 @@ impl ReadOperation {
                     }
                 };
                 let pieces = CompletedRun::pieces_of(reads, first_block, bytes, &scratch);
-                into.runs.extend(pieces.map(CompletedPages::OfPool));
+                pieces.for_each(|piece| into(CompletedPart::Pages(CompletedPages::OfPool(piece))));
             }
             Content::Scan(mut read) => {
                 read.put_buffer(buffer);
                 if error.is_some() {
                     read.note_failed();
                 }
-                into.runs.push(CompletedPages::OfScan(read));
+                into(CompletedPart::Pages(CompletedPages::OfScan(read)));
             }
         }
     }
@@ -331,6 +332,12 @@ impl ReadOperation {
     }
 }
 
+/// What an operation has read, or a part of it.
+pub(super) enum CompletedPart {
+    Page(CompletedRead),
+    Pages(CompletedPages),
+}
+
 /// What the device is done with, before pages are checked and installed.
 #[derive(Default)]
 pub(super) struct CompletedReads {
@@ -341,6 +348,13 @@ pub(super) struct CompletedReads {
 }
 
 impl CompletedReads {
+    pub(super) fn add(&mut self, part: CompletedPart) {
+        match part {
+            CompletedPart::Page(page) => self.pages.push(page),
+            CompletedPart::Pages(pages) => self.runs.push(pages),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.runs.is_empty()
     }

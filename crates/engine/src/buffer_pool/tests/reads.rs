@@ -280,7 +280,7 @@ fn a_waiter_that_has_its_pages_leaves_no_completion_untaken() {
     // An executor found the queue's lock held by this thread, and did not wait for it.
     let missed = pool.reads.scheduler().missed();
     missed.store(true, Ordering::SeqCst);
-    assert_eq!(pool.reads.wait_round(&Waiter::new()).unwrap(), Round::Moved);
+    assert_eq!(Ticket::without_pins(&pool.reads, Waiter::new()).round().unwrap(), Round::Moved);
     assert!(!missed.load(Ordering::SeqCst));
     assert_eq!(pool.stats().reads_in_flight, 0);
     assert_eq!(value(pool.latest_published().page(page).ok().unwrap()), 10);

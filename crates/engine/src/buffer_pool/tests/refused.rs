@@ -282,7 +282,7 @@ fn threads_that_leave_refused_reads_to_the_pool_get_an_error() {
         let (pool, pages, refuses) = pool_that_is_refused(refuse, 64);
         let threads = pool.start_background_threads(|_| {}).unwrap();
         // As long as a task waits, a thread of the pool takes completions.
-        pool.reads.begin_task();
+        pool.reads.demand().begin_task();
         let (tell, told) = std::sync::mpsc::channel();
         let (waiting, wanted) = (pool.clone(), pages.clone());
         std::thread::spawn(move || {

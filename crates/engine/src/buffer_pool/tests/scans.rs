@@ -81,7 +81,7 @@ fn value_in(scan: &RangeScan, page: PageId) -> Option<u64> {
 #[test]
 fn pages_of_a_scan_alone_are_found_there_until_the_leaf_after_theirs_and_take_no_frame() {
     let (pool, ids, snapshot, mut scan) = scan_of(1, 200);
-    assert_eq!(scan.ahead_max(9999), pool.reads.pages_for_scan());
+    assert_eq!(scan.ahead_max(9999), pages_for_scan(&pool.reads));
     let free = pool.stats().frames_free;
     let mut pages = ids[..8].to_vec();
     assert_eq!((scan.read(&mut pages, snapshot.seq()), pages.len()), (8, 0));
