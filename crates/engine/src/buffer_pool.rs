@@ -243,7 +243,7 @@ impl BufferPool {
         let writes = disk.queue(&QueueOptions::default());
         let writes = writes.map_err(|error| Error::from_io("open a queue of the data file", error))?;
         let writes = WriteQueue::new(writes, disk)?;
-        allocator.set_backed(writes.file_bytes() / page_bytes as u64);
+        allocator.space.set_backed(writes.file_bytes() / page_bytes as u64);
         let frames = Frames::new(count as usize, page_bytes)?;
         let metadata = Arc::new(Metadata::new(allocator, map, ids, page_bytes));
         let pages = PageTable::new(frames, &metadata, leaf_clock, options.tier);
@@ -329,9 +329,9 @@ impl BufferPool {
     /// Returns by how many blocks [`Relocator::plan_tail`] would make the file shorter.
     pub(crate) fn excess_blocks(&self) -> ExcessBlocks {
         let metadata = self.metadata().lock();
-        let file = metadata.allocator.backed_end();
+        let file = metadata.allocator.space.backed_end();
         let idle = file.saturating_sub(self.metadata().shortest_end(self.versions.frames(), &metadata));
-        ExcessBlocks { file, idle, in_use: idle.saturating_sub(metadata.allocator.deferred_blocks()) }
+        ExcessBlocks { file, idle, in_use: idle.saturating_sub(metadata.allocator.deferred.len()) }
     }
 
     /// Opens a relocator that reads past the pool, with its own queue.
@@ -406,7 +406,7 @@ impl BufferPool {
         let leaf_bytes = LoadedTable::bytes_a_leaf(frames.page_bytes());
         let table_bytes = metadata.map.leaf_count() * leaf_bytes;
         let (words, clock) = self.versions.pages().words();
-        let (pages_compressed, blocks_compressed) = metadata.allocator.shared();
+        let (pages_compressed, blocks_compressed) = metadata.allocator.pages.totals();
         PoolStats {
             frames: frames.count() as u64,
             frames_free: frames.free_count() as u64,
@@ -420,7 +420,7 @@ impl BufferPool {
             pages_moved: get(&counters.moved),
             pages_compressed,
             blocks_compressed,
-            blocks_loose: metadata.allocator.page_counts().packed().excess() as u64,
+            blocks_loose: metadata.allocator.pages.packed().excess() as u64,
             tier_blocks: tier.blocks,
             tier_blocks_wanted: tier.blocks_wanted,
             tier_hits: tier.restored,
@@ -435,11 +435,11 @@ impl BufferPool {
             pages_placed_same: metadata.allocator.placement().same_group,
             pages_placed_near: metadata.allocator.placement().near_group,
             pages_placed_far: metadata.allocator.placement().far,
-            blocks_file: metadata.allocator.end_block(),
-            blocks_used: metadata.allocator.used_blocks(),
-            blocks_deferred: metadata.allocator.deferred_blocks(),
-            blocks_kept: metadata.allocator.kept_blocks(),
-            blocks_free: metadata.allocator.free_blocks(),
+            blocks_file: metadata.allocator.space.end_block(),
+            blocks_used: metadata.allocator.space.used_blocks(),
+            blocks_deferred: metadata.allocator.deferred.len(),
+            blocks_kept: metadata.allocator.deferred.kept_len(),
+            blocks_free: metadata.allocator.space.free_blocks(),
             blocks_reserve: self.metadata().blocks_kept_free(frames, &metadata),
             memory_bytes: memory_frames_bytes
                 + memory_table_bytes

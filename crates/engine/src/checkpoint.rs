@@ -227,7 +227,7 @@ impl Checkpointer {
 
     /// Returns the bytes of the data file in use.
     fn used_bytes(&self) -> u64 {
-        self.pool.metadata().lock().allocator.used_blocks() * self.pool.page_bytes() as u64
+        self.pool.metadata().lock().allocator.space.used_blocks() * self.pool.page_bytes() as u64
     }
 
     /// Sets the notifier of the thread to be woken after each checkpoint. Only the first call has an effect.
@@ -295,7 +295,7 @@ impl Checkpointer {
         drop(registered);
         self.pool.reclaim();
         if self.readers.keeps_for(current.sequence) {
-            self.pool.metadata().lock().allocator.keep_expired(current.sequence);
+            self.pool.metadata().lock().allocator.deferred.keep_expired(current.sequence);
         }
         while self.pool.metadata().lock().allocator.checkpoint_durable() > 0 {}
         self.free_kept();
@@ -423,8 +423,8 @@ impl Checkpointer {
     fn deferred_share(&self) -> f64 {
         let dirty = self.pool.dirty_pages();
         let metadata = self.pool.metadata().lock();
-        let deferred = metadata.allocator.deferred_blocks();
-        let live = metadata.allocator.used_blocks() - deferred;
+        let deferred = metadata.allocator.deferred.len();
+        let live = metadata.allocator.space.used_blocks() - deferred;
         deferred as f64 / (live / DEFERRED_SHARE).max(DEFERRED_BLOCKS).max(dirty) as f64
     }
 
@@ -487,7 +487,7 @@ impl Checkpointer {
             Error::new(ErrorKind::Poisoned, what)
         };
         self.pool.writer().sync_data().map_err(poison)?;
-        self.pool.metadata().lock().allocator.checkpoint_begins();
+        self.pool.metadata().lock().allocator.deferred.checkpoint_begins();
         let first = (next.sequence % 2) as usize;
         // One slot at a time: while one is written the other is intact.
         [first, 1 - first].into_iter().try_for_each(|slot| write_superblock(&self.pool, next, slot)).map_err(poison)

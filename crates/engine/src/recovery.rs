@@ -535,7 +535,11 @@ impl DataReader {
         let mut claim = |what: &dyn std::fmt::Display, at: Location| {
             let wrong = if at.block.0 >= blocks {
                 format!("lies in block {}, behind the end of the data file ({blocks} blocks)", at.block)
-            } else if !(if at.is_compressed { allocator.mark_page(at.block) } else { allocator.mark_used(at.block) }) {
+            } else if !(if at.is_compressed {
+                allocator.mark_page(at.block)
+            } else {
+                allocator.space.mark_used(at.block)
+            }) {
                 format!("lies in block {}, which something else uses", at.block)
             } else {
                 return Ok(());

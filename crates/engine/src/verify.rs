@@ -108,7 +108,7 @@ fn check_window<T>(
     let mut held = Vec::new();
     for item in window {
         if let Some(at) = place(item) {
-            pool.metadata().lock().allocator.hold(at.block);
+            pool.metadata().lock().allocator.deferred.hold(at.block);
             // Looked up again: a checkpoint may have moved it between the look and the hold.
             if place(item) == Some(at) {
                 held.push((item, at));

@@ -10,7 +10,7 @@ pub(super) const SET_ASIDE_MAX: usize = 1024;
 
 /// The blocks waiting to become free.
 #[derive(Debug, Default)]
-pub(super) struct DeferredBlocks {
+pub(crate) struct DeferredBlocks {
     /// Blocks released since the last checkpoint began; that checkpoint still refers to them, the next checkpoint will
     /// not.
     released: Vec<BlockId>,
@@ -34,8 +34,8 @@ impl DeferredBlocks {
         self.released.push(block);
     }
 
-    /// Notes that a checkpoint begins, which refers to no block released before.
-    pub(super) fn checkpoint_begins(&mut self) {
+    /// Notes that a checkpoint begins: it will not refer to any block released before this call.
+    pub(crate) fn checkpoint_begins(&mut self) {
         if self.expiring.is_empty() {
             std::mem::swap(&mut self.expiring, &mut self.released);
         } else {
@@ -50,9 +50,13 @@ impl DeferredBlocks {
         Some((block, !self.wait_if_held(block)))
     }
 
-    /// Keeps the blocks to which only the checkpoint before the durable one refers, under this number, until
-    /// [`DeferredBlocks::take_kept`].
-    pub(super) fn keep_expired(&mut self, sequence: u64) {
+    /// Notes that the checkpoint that began last is durable, as [`BlockAllocator::checkpoint_durable`] does, but keeps the
+    /// blocks to which only the checkpoint before it referred: readers in other processes may use them. They become free
+    /// by [`BlockAllocator::free_kept`] with this number, or a larger one.
+    ///
+    /// [`BlockAllocator::checkpoint_durable`]: super::BlockAllocator::checkpoint_durable
+    /// [`BlockAllocator::free_kept`]: super::BlockAllocator::free_kept
+    pub(crate) fn keep_expired(&mut self, sequence: u64) {
         let expiring = std::mem::take(&mut self.expiring);
         if !expiring.is_empty() {
             self.kept.push_back((sequence, expiring));
@@ -71,8 +75,8 @@ impl DeferredBlocks {
     }
 
     /// Returns the number of blocks kept for readers in other processes.
-    pub(super) fn kept_len(&self) -> usize {
-        self.kept.iter().map(|(_, blocks)| blocks.len()).sum()
+    pub(crate) fn kept_len(&self) -> u64 {
+        self.kept.iter().map(|(_, blocks)| blocks.len() as u64).sum()
     }
 
     /// Adds a block that no checkpoint refers to, if a reader holds it: it is free after the last hold. Returns whether
@@ -96,8 +100,9 @@ impl DeferredBlocks {
         std::mem::take(&mut self.set_aside)
     }
 
-    /// Adds a holder of a block.
-    pub(super) fn hold(&mut self, block: BlockId) {
+    /// Keeps a block from being reused until [`BlockAllocator::unhold`](super::BlockAllocator::unhold) was called once for each call of this
+    /// function.
+    pub(crate) fn hold(&mut self, block: BlockId) {
         *self.held.entry(block).or_insert(0) += 1;
     }
 
@@ -117,8 +122,8 @@ impl DeferredBlocks {
 
     /// Returns the number of blocks that wait, without the blocks kept for readers in other processes: no checkpoint
     /// makes these free.
-    pub(super) fn len(&self) -> usize {
-        self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()
+    pub(crate) fn len(&self) -> u64 {
+        (self.released.len() + self.expiring.len() + self.set_aside.len() + self.waiting.len()) as u64
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -4,6 +4,8 @@
 //! In the ordinary tests it runs tiny; for the table of figures:
 //! `cargo test --release -p nofault block_allocator::fragmentation -- --ignored --nocapture`.
 
+use rustc_hash::FxHashSet;
+
 use super::*;
 
 /// A model of one file: its pages in key order, and the block of each page.
@@ -57,7 +59,7 @@ impl Pages {
                 self.allocator.release(old);
             }
             self.name_all();
-            self.allocator.checkpoint_begins();
+            self.allocator.deferred.checkpoint_begins();
             while self.allocator.checkpoint_durable() > 0 {}
         }
     }
@@ -80,14 +82,15 @@ impl Pages {
             }
             let mut pages = window;
             while !pages.is_empty() {
-                let live = self.allocator.used_blocks() - self.allocator.deferred_blocks() - left_behind.len() as u64;
+                let live =
+                    self.allocator.space.used_blocks() - self.allocator.deferred.len() - left_behind.len() as u64;
                 let (want, end_max) = (pages.len() as u64, live + live / 8 + 16 * GROUP_BLOCKS);
                 let Ok(row) = self.allocator.allocate_row(want, want.min(16), after, end_max) else {
                     if !left_behind.is_empty() {
                         self.checkpoint(&mut left_behind);
                         continue;
                     }
-                    let mut groups = self.allocator.groups_to_empty(256, &tidy);
+                    let mut groups = self.allocator.space.groups_to_empty(256, &tidy);
                     may_empty &= !groups.is_empty();
                     if !may_empty {
                         stayed += pages.len();
@@ -123,7 +126,7 @@ impl Pages {
     fn checkpoint(&mut self, left_behind: &mut Vec<BlockId>) {
         self.name_all();
         left_behind.drain(..).for_each(|block| self.allocator.release(block));
-        self.allocator.checkpoint_begins();
+        self.allocator.deferred.checkpoint_begins();
         while self.allocator.checkpoint_durable() > 0 {}
     }
 
@@ -182,7 +185,11 @@ fn compaction_gives_a_scan_its_large_pieces_back_and_the_file_hardly_grows() {
     let found = pages.compact();
     let after = pages.scan();
     assert!(after.run_pages > 16.0 && after.amplification < 1.1, "{after:?}; {found:?}");
-    assert!(pages.allocator.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.allocator.end_block());
+    assert!(
+        pages.allocator.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS,
+        "{}",
+        pages.allocator.space.end_block()
+    );
 }
 
 #[test]
@@ -194,7 +201,11 @@ fn groups_of_a_file_without_any_order_are_evacuated_to_free_contiguous_runs() {
     let after = pages.scan();
     assert!(after.run_pages > 100.0 && stayed == 0, "{after:?}; {stayed} stayed");
     assert!(moved == 60_000 && aside > 0 && aside < 120_000, "{moved} moved, {aside} aside");
-    assert!(pages.allocator.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS, "{}", pages.allocator.end_block());
+    assert!(
+        pages.allocator.space.end_block() <= 60_000 * 9 / 8 + 17 * GROUP_BLOCKS,
+        "{}",
+        pages.allocator.space.end_block()
+    );
 }
 
 #[test]
@@ -211,7 +222,7 @@ fn figures_of_compaction() {
         }
         for round in 0..4 {
             let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
-            let end = pages.allocator.end_block() as f64 / count as f64;
+            let end = pages.allocator.space.end_block() as f64 / count as f64;
             println!(
                 "{what:8} {count:8} {rewritten:4.1} round {round} | {run_pages:6.1} in a row, {reads_per_1000:6.1} reads/1000, {amplification:5.2}, {read_kib:6.1} KiB | file {end:5.3}"
             );
@@ -235,7 +246,7 @@ fn figures() {
             pages.rewrite(total, ((count as f64 * per_checkpoint) as usize).max(1), &mut fastrand::Rng::with_seed(7));
             let Scan { run_pages, reads_per_1000, amplification, read_kib } = pages.scan();
             let placed = pages.allocator.placement();
-            let end = pages.allocator.end_block() as f64 / count as f64;
+            let end = pages.allocator.space.end_block() as f64 / count as f64;
             println!(
                 "{count:8} {rewritten:8.2} {per_checkpoint:8.3} | {run_pages:6.1} {reads_per_1000:8.1} {amplification:8.2} {read_kib:8.1} | {:8} {:8} {:8} {end:6.3}",
                 placed.same_group, placed.near_group, placed.far

@@ -123,7 +123,7 @@ impl PageCounts {
     }
 
     /// Returns the number of pages in shared blocks, and of these blocks.
-    pub(super) fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         (self.pages, self.blocks)
     }
 

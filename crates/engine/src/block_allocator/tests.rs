@@ -8,7 +8,7 @@ use super::*;
 fn filled(groups: u64) -> BlockAllocator {
     let mut allocator = BlockAllocator::new(0, u64::MAX);
     for block in 0..groups * GROUP_BLOCKS {
-        assert!(allocator.mark_used(BlockId(block)));
+        assert!(allocator.space.mark_used(BlockId(block)));
     }
     allocator
 }
@@ -18,7 +18,7 @@ fn a_rewritten_page_goes_to_the_nearest_free_block_of_its_own_group() {
     let mut allocator = filled(3);
     allocator.release(BlockId(300));
     allocator.release(BlockId(310));
-    allocator.checkpoint_begins();
+    allocator.deferred.checkpoint_begins();
     assert_eq!(allocator.checkpoint_durable(), 2);
     assert_eq!(allocator.allocate_near(BlockId(307)), Ok(BlockId(310)));
     assert_eq!(allocator.allocate_near(BlockId(307)), Ok(BlockId(300)));
@@ -29,7 +29,7 @@ fn a_rewritten_page_goes_to_the_nearest_free_block_of_its_own_group() {
 fn a_page_whose_group_is_full_goes_to_a_group_beside_it_and_then_elsewhere() {
     let mut allocator = filled(12);
     allocator.release(BlockId(5 * GROUP_BLOCKS + 17));
-    allocator.checkpoint_begins();
+    allocator.deferred.checkpoint_begins();
     allocator.checkpoint_durable();
     assert_eq!(allocator.allocate_near(BlockId(6 * GROUP_BLOCKS)), Ok(BlockId(5 * GROUP_BLOCKS + 17)));
     assert_eq!(allocator.allocate_near(BlockId(6 * GROUP_BLOCKS)), Ok(BlockId(12 * GROUP_BLOCKS)));
@@ -39,14 +39,14 @@ fn a_page_whose_group_is_full_goes_to_a_group_beside_it_and_then_elsewhere() {
 #[test]
 fn a_released_block_is_free_only_after_a_checkpoint_that_began_later() {
     let mut allocator = filled(1);
-    allocator.checkpoint_begins();
+    allocator.deferred.checkpoint_begins();
     allocator.release(BlockId(9));
     assert_eq!(allocator.checkpoint_durable(), 0);
-    assert!(allocator.is_used(BlockId(9)));
-    allocator.checkpoint_begins();
-    assert!(allocator.is_used(BlockId(9)));
+    assert!(allocator.space.is_used(BlockId(9)));
+    allocator.deferred.checkpoint_begins();
+    assert!(allocator.space.is_used(BlockId(9)));
     assert_eq!(allocator.checkpoint_durable(), 1);
-    assert!(!allocator.is_used(BlockId(9)));
+    assert!(!allocator.space.is_used(BlockId(9)));
 }
 
 #[test]
@@ -54,19 +54,19 @@ fn a_block_that_no_checkpoint_names_is_free_when_it_is_released_or_its_last_hold
     let mut allocator = BlockAllocator::new(0, u64::MAX);
     let [unnamed, named, held] = [0; 3].map(|_| allocator.allocate().unwrap());
     allocator.note_named(named);
-    allocator.hold(held);
+    allocator.deferred.hold(held);
     for block in [unnamed, named, held] {
         allocator.release(block);
     }
-    assert_eq!([unnamed, named, held].map(|block| allocator.is_used(block)), [false, true, true]);
+    assert_eq!([unnamed, named, held].map(|block| allocator.space.is_used(block)), [false, true, true]);
     allocator.unhold(held);
-    assert!(!allocator.is_used(held));
+    assert!(!allocator.space.is_used(held));
     // Given out again it is as new, and named by no checkpoint.
     assert_eq!([allocator.allocate_near(unnamed), allocator.allocate_near(held)], [Ok(unnamed), Ok(held)]);
     allocator.release(unnamed);
-    assert!(!allocator.is_used(unnamed));
-    allocator.checkpoint_begins();
-    assert_eq!((allocator.checkpoint_durable(), allocator.is_used(named)), (1, false));
+    assert!(!allocator.space.is_used(unnamed));
+    allocator.deferred.checkpoint_begins();
+    assert_eq!((allocator.checkpoint_durable(), allocator.space.is_used(named)), (1, false));
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn a_block_of_which_a_checkpoint_names_one_page_is_not_free_at_once() {
     // The page that the checkpoint names, and then the other.
     allocator.release(block);
     allocator.release(block);
-    assert!(allocator.is_used(block));
-    allocator.checkpoint_begins();
-    assert_eq!((allocator.checkpoint_durable(), allocator.is_used(block)), (1, false));
+    assert!(allocator.space.is_used(block));
+    allocator.deferred.checkpoint_begins();
+    assert_eq!((allocator.checkpoint_durable(), allocator.space.is_used(block)), (1, false));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_block_never_written_is_free_at_once_and_a_block_whose_write_failed_after_a_
     let mut allocator = BlockAllocator::new(0, 2 * SET_ASIDE_MAX as u64);
     let block = allocator.allocate().unwrap();
     allocator.give_back(block);
-    assert_eq!((allocator.used_blocks(), allocator.allocate()), (0, Ok(block)));
+    assert_eq!((allocator.space.used_blocks(), allocator.allocate()), (0, Ok(block)));
     allocator.set_aside(block);
     let mut last = block;
     for _ in 0..3 * SET_ASIDE_MAX {
@@ -96,24 +96,24 @@ fn a_block_never_written_is_free_at_once_and_a_block_whose_write_failed_after_a_
         assert_ne!(other, last, "other blocks come first");
         allocator.set_aside(other);
         last = other;
-        assert!(allocator.deferred_blocks() <= SET_ASIDE_MAX as u64);
+        assert!(allocator.deferred.len() <= SET_ASIDE_MAX as u64);
     }
-    assert_eq!(allocator.used_blocks(), SET_ASIDE_MAX as u64);
-    assert_eq!((allocator.checkpoint_durable(), allocator.used_blocks()), (SET_ASIDE_MAX, 0));
+    assert_eq!(allocator.space.used_blocks(), SET_ASIDE_MAX as u64);
+    assert_eq!((allocator.checkpoint_durable(), allocator.space.used_blocks()), (SET_ASIDE_MAX, 0));
 }
 
 #[test]
 fn a_held_block_outlives_its_checkpoints_until_the_last_holder_lets_go() {
     let mut allocator = filled(1);
-    allocator.hold(BlockId(3));
-    allocator.hold(BlockId(3));
+    allocator.deferred.hold(BlockId(3));
+    allocator.deferred.hold(BlockId(3));
     allocator.release(BlockId(3));
-    allocator.checkpoint_begins();
+    allocator.deferred.checkpoint_begins();
     allocator.checkpoint_durable();
     allocator.unhold(BlockId(3));
-    assert!(allocator.is_used(BlockId(3)));
+    assert!(allocator.space.is_used(BlockId(3)));
     allocator.unhold(BlockId(3));
-    assert!(!allocator.is_used(BlockId(3)));
+    assert!(!allocator.space.is_used(BlockId(3)));
 }
 
 #[test]
@@ -121,17 +121,17 @@ fn a_block_that_is_kept_for_other_processes_is_free_when_its_number_is_reached_a
     let mut allocator = filled(1);
     for (block, sequence) in [(3, 10), (4, 11), (5, 12)] {
         allocator.release(BlockId(block));
-        allocator.checkpoint_begins();
-        allocator.keep_expired(sequence);
+        allocator.deferred.checkpoint_begins();
+        allocator.deferred.keep_expired(sequence);
         assert_eq!(allocator.checkpoint_durable(), 0);
     }
-    allocator.hold(BlockId(4));
-    assert_eq!((allocator.kept_blocks(), allocator.deferred_blocks()), (3, 0));
+    allocator.deferred.hold(BlockId(4));
+    assert_eq!((allocator.deferred.kept_len(), allocator.deferred.len()), (3, 0));
     assert_eq!(allocator.free_kept(9), 0);
     assert_eq!((allocator.free_kept(11), allocator.free_kept(11)), (2, 0));
-    assert_eq!([3, 4, 5].map(|block| allocator.is_used(BlockId(block))), [false, true, true]);
+    assert_eq!([3, 4, 5].map(|block| allocator.space.is_used(BlockId(block))), [false, true, true]);
     allocator.unhold(BlockId(4));
-    assert_eq!((allocator.is_used(BlockId(4)), allocator.kept_blocks()), (false, 1));
+    assert_eq!((allocator.space.is_used(BlockId(4)), allocator.deferred.kept_len()), (false, 1));
 }
 
 /// The blocks behind the ceiling are promised to pages as well: once none before it is free, they must be given out.
@@ -139,9 +139,9 @@ fn a_block_that_is_kept_for_other_processes_is_free_when_its_number_is_reached_a
 fn every_free_block_is_given_out_although_a_ceiling_is_set() {
     for (used, ceiling) in [(vec![], 0), (vec![5 * GROUP_BLOCKS], 2), (vec![0, 3 * GROUP_BLOCKS + 7], 1), (vec![], 9)] {
         let mut allocator = BlockAllocator::new(0, 6 * GROUP_BLOCKS);
-        used.iter().for_each(|block| assert!(allocator.mark_used(BlockId(*block))));
+        used.iter().for_each(|block| assert!(allocator.space.mark_used(BlockId(*block))));
         allocator.set_ceiling(Some(ceiling));
-        let free = allocator.free_blocks();
+        let free = allocator.space.free_blocks();
         let mut met = BTreeSet::new();
         for number in 0..free {
             let block = if number % 2 == 0 { allocator.allocate() } else { allocator.allocate_near(BlockId(number)) };
@@ -149,7 +149,8 @@ fn every_free_block_is_given_out_although_a_ceiling_is_set() {
                 block.unwrap_or_else(|error| panic!("block {number} of {free} with ceiling {ceiling}: {error:?}"));
             assert!(met.insert(block), "{block:?} twice");
             let is_before = group_of(block) < ceiling;
-            let before = (0..ceiling.min(6) * GROUP_BLOCKS).filter(|block| !allocator.is_used(BlockId(*block))).count();
+            let before =
+                (0..ceiling.min(6) * GROUP_BLOCKS).filter(|block| !allocator.space.is_used(BlockId(*block))).count();
             assert!(
                 is_before || before == 0,
                 "{block:?} lies behind the ceiling and {before} blocks before it are free"
@@ -162,9 +163,9 @@ fn every_free_block_is_given_out_although_a_ceiling_is_set() {
 #[test]
 fn a_block_named_twice_is_noticed() {
     let mut allocator = BlockAllocator::new(2, u64::MAX);
-    assert!(!allocator.mark_used(BlockId(1)), "reserved for superblocks");
-    assert!(allocator.mark_used(BlockId(700)));
-    assert!(!allocator.mark_used(BlockId(700)));
+    assert!(!allocator.space.mark_used(BlockId(1)), "reserved for superblocks");
+    assert!(allocator.space.mark_used(BlockId(700)));
+    assert!(!allocator.space.mark_used(BlockId(700)));
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn a_full_file_refuses_blocks_and_recovers_when_blocks_are_free() {
     assert_eq!(all.len() as u64, GROUP_BLOCKS);
     assert_eq!(allocator.allocate_near(all[7]), Err(NoFreeBlocks));
     allocator.release(all[7]);
-    allocator.checkpoint_begins();
+    allocator.deferred.checkpoint_begins();
     allocator.checkpoint_durable();
     assert_eq!(allocator.allocate(), Ok(all[7]));
 }
@@ -206,7 +207,7 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
                     if named.remove(&block) {
                         releasing.push(block);
                     } else {
-                        assert!(owned.remove(&block) && !allocator.is_used(block), "seed {seed}");
+                        assert!(owned.remove(&block) && !allocator.space.is_used(block), "seed {seed}");
                     }
                 }
                 _ => {
@@ -214,17 +215,17 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
                         allocator.note_named(*block);
                         named.insert(*block);
                     }
-                    allocator.checkpoint_begins();
+                    allocator.deferred.checkpoint_begins();
                     expiring.append(&mut releasing);
                     allocator.checkpoint_durable();
                     expiring.drain(..).for_each(|block| assert!(owned.remove(&block)));
                 }
             }
-            assert_eq!(allocator.used_blocks(), owned.len() as u64 + 2, "seed {seed}");
+            assert_eq!(allocator.space.used_blocks(), owned.len() as u64 + 2, "seed {seed}");
         }
-        let groups = allocator.groups.numbers().filter_map(|number| allocator.groups.get(number));
+        let groups = (0..allocator.space.group_count()).filter_map(|number| allocator.space.group(number as u32));
         let free: u64 = groups.map(|group| u64::from(group.free)).sum();
-        assert_eq!(free + allocator.used_blocks(), allocator.end_block(), "seed {seed}");
+        assert_eq!(free + allocator.space.used_blocks(), allocator.space.end_block(), "seed {seed}");
     }
 }
 
@@ -232,20 +233,22 @@ fn random_histories_never_give_out_a_block_twice_and_count_right() {
 fn a_shared_block_is_released_with_the_last_of_its_pages() {
     let mut allocator = filled(1);
     allocator.share(BlockId(9), 3);
-    assert_eq!(allocator.shared(), (3, 1));
+    assert_eq!(allocator.pages.totals(), (3, 1));
     let checkpoint = |allocator: &mut BlockAllocator| {
-        allocator.checkpoint_begins();
+        allocator.deferred.checkpoint_begins();
         allocator.checkpoint_durable()
     };
     for left in [2, 1] {
         allocator.release(BlockId(9));
-        assert_eq!((allocator.shared(), checkpoint(&mut allocator)), ((left, 1), 0));
+        assert_eq!((allocator.pages.totals(), checkpoint(&mut allocator)), ((left, 1), 0));
     }
     allocator.release(BlockId(9));
-    assert_eq!((allocator.shared(), checkpoint(&mut allocator)), ((0, 0), 1));
-    assert!(!allocator.is_used(BlockId(9)));
+    assert_eq!((allocator.pages.totals(), checkpoint(&mut allocator)), ((0, 0), 1));
+    assert!(!allocator.space.is_used(BlockId(9)));
     // Loaded from a page table: the first page marks the block, and no page has a shared block to itself.
-    assert!(allocator.mark_page(BlockId(9)) && allocator.mark_page(BlockId(9)) && !allocator.mark_used(BlockId(9)));
+    assert!(
+        allocator.mark_page(BlockId(9)) && allocator.mark_page(BlockId(9)) && !allocator.space.mark_used(BlockId(9))
+    );
     assert!(!allocator.mark_page(BlockId(10)), "another page has it to itself");
-    assert_eq!(allocator.shared(), (2, 1));
+    assert_eq!(allocator.pages.totals(), (2, 1));
 }

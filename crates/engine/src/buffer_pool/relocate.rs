@@ -254,7 +254,8 @@ impl Relocator {
     /// # Errors
     /// As [`LeafLoads::pin`].
     pub(crate) fn plan_evacuation(&self) -> Result<Option<Evacuation>> {
-        let groups = self.versions.metadata().lock().allocator.groups_to_empty(GROUPS_EMPTIED, &self.defragmented);
+        let groups =
+            self.versions.metadata().lock().allocator.space.groups_to_empty(GROUPS_EMPTIED, &self.defragmented);
         if groups.is_empty() {
             return Ok(None);
         }
@@ -328,7 +329,7 @@ impl Relocator {
         let mut tail = {
             let mut metadata = self.versions.metadata().lock();
             let end = BlockId(self.versions.metadata().shortest_end(self.versions.frames(), &metadata));
-            if end.0 >= metadata.allocator.end_block() {
+            if end.0 >= metadata.allocator.space.end_block() {
                 return Ok(None);
             }
             metadata.allocator.set_ceiling(Some(group_of(end)));
@@ -345,7 +346,7 @@ impl Relocator {
     /// # Errors
     /// As [`LeafLoads::pin`].
     pub(crate) fn plan_again(&self, tail: &mut TailMove) -> Result<bool> {
-        if self.versions.metadata().lock().allocator.end_block() <= tail.end.0 {
+        if self.versions.metadata().lock().allocator.space.end_block() <= tail.end.0 {
             return Ok(false);
         }
         self.list_tail(tail)?;
@@ -471,13 +472,13 @@ impl Relocator {
     /// Returns the number of blocks in use, without the old blocks of moved pages.
     fn live_blocks(&self) -> u64 {
         let metadata = self.versions.metadata().lock();
-        metadata.allocator.used_blocks().saturating_sub(metadata.allocator.deferred_blocks() + self.pending)
+        metadata.allocator.space.used_blocks().saturating_sub(metadata.allocator.deferred.len() + self.pending)
     }
 
     fn allocate_row(&mut self, want: u64, least: u64, kind: ReservationKind) -> Option<Range<u64>> {
         let live = self.live_blocks();
         let end_max = live + live / GROWTH_SHARE + GROWTH_BLOCKS;
-        let may_grow = || self.versions.metadata().lock().allocator.backed_end() + GROUP_BLOCKS <= end_max;
+        let may_grow = || self.versions.metadata().lock().allocator.space.backed_end() + GROUP_BLOCKS <= end_max;
         let want = want.min(ROW_BLOCKS_MAX);
         // Blocks promised to commits stay free.
         let spare = || self.spare(kind);

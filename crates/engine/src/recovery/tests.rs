@@ -566,7 +566,7 @@ fn two_checkpoints_in_succession_free_no_block_that_the_durable_one_names() {
         let pages = named.map.pages_in_memory().map(|(_, at)| at.block);
         for block in pages.chain(named.map.all_nodes().map(|(_, at)| at.block)) {
             assert!(
-                metadata.allocator.is_used(block),
+                metadata.allocator.space.is_used(block),
                 "block {block:?} is free, and commit {} names it: {world}",
                 durable.base
             );

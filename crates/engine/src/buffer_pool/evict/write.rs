@@ -156,7 +156,7 @@ impl Writer {
         parts.sort_by_key(|part| (near(part).unwrap_or(u64::MAX), part.item.page));
         let shape = (self.versions.file_codec(), page_bytes);
         let metadata = self.versions.metadata();
-        let has_compressed = self.codecs.has_any() || metadata.lock().allocator.shared().0 > 0;
+        let has_compressed = self.codecs.has_any() || metadata.lock().allocator.pages.totals().0 > 0;
         let contents = if has_compressed && metadata.is_short(self.versions.frames()) && !self.grow_by(queue)? {
             pack_tightly(&self.codecs, shape, parts, sealed, |part| metadata.lies_compressed(part.item.page))
         } else {
@@ -341,18 +341,18 @@ impl Writer {
         let to = {
             let mut metadata = self.versions.metadata().lock();
             let free = self.versions.metadata().blocks_needed_free(self.versions.frames(), &metadata);
-            let needed = (metadata.allocator.used_blocks() + free).next_multiple_of(GROUP_BLOCKS);
-            let end = needed.max(metadata.allocator.end_block());
+            let needed = (metadata.allocator.space.used_blocks() + free).next_multiple_of(GROUP_BLOCKS);
+            let end = needed.max(metadata.allocator.space.end_block());
             if end * page_bytes >= from {
                 return Ok(0);
             }
-            metadata.allocator.set_backed(end);
+            metadata.allocator.space.set_backed(end);
             end * page_bytes
         };
         if queue.cut(to)? {
             return Ok(from - to);
         }
-        self.versions.metadata().lock().allocator.set_backed(from / page_bytes);
+        self.versions.metadata().lock().allocator.space.set_backed(from / page_bytes);
         Ok(0)
     }
 
@@ -364,16 +364,16 @@ impl Writer {
     pub(crate) fn complete_last_group(&self) -> Result<()> {
         let mut queue = self.lock();
         let page_bytes = self.versions.frames().page_bytes() as u64;
-        let (from, to) = (queue.file_bytes(), self.versions.metadata().lock().allocator.end_block() * page_bytes);
+        let (from, to) = (queue.file_bytes(), self.versions.metadata().lock().allocator.space.end_block() * page_bytes);
         if from >= to || queue.extend(to)? {
             let backed = queue.file_bytes().max(to) / page_bytes;
-            self.versions.metadata().lock().allocator.set_backed(backed);
+            self.versions.metadata().lock().allocator.space.set_backed(backed);
             return Ok(());
         }
         let mut metadata = self.versions.metadata().lock();
         for block in from / page_bytes..to / page_bytes {
             // A block that is marked already is in use, so it exists.
-            let _ = metadata.allocator.mark_used(BlockId(block));
+            let _ = metadata.allocator.space.mark_used(BlockId(block));
         }
         Ok(())
     }
@@ -382,14 +382,14 @@ impl Writer {
     fn grow_by(&self, queue: &mut WriteQueue) -> Result<bool> {
         let page_bytes = self.versions.frames().page_bytes() as u64;
         let group_bytes = page_bytes * GROUP_BLOCKS;
-        let from = self.versions.metadata().lock().allocator.backed_end() * page_bytes;
-        let room = self.versions.metadata().lock().allocator.blocks_max() * page_bytes - from;
+        let from = self.versions.metadata().lock().allocator.space.backed_end() * page_bytes;
+        let room = self.versions.metadata().lock().allocator.space.blocks_max() * page_bytes - from;
         let by_small_share = (from / GROW_SHARE_SMALL).min(GROW_BYTES);
         let step = (from / GROW_SHARE).max(by_small_share).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
         let mut step = step.next_multiple_of(group_bytes).min(room);
         while step >= group_bytes {
             if queue.extend(from + step)? {
-                self.versions.metadata().lock().allocator.set_backed((from + step) / page_bytes);
+                self.versions.metadata().lock().allocator.space.set_backed((from + step) / page_bytes);
                 return Ok(true);
             }
             step = (step / 2).next_multiple_of(group_bytes).min(step - group_bytes);

@@ -237,7 +237,7 @@ impl Metadata {
         let kept = blocks_kept(kind);
         // Dirty pages are counted before free blocks, so that a page being written is counted twice rather than missed.
         let promised = self.promised_blocks(frames, &state, pages) + pages + kept;
-        if promised > state.allocator.free_blocks() {
+        if promised > state.allocator.space.free_blocks() {
             return None;
         }
         state.reserved += pages;
@@ -250,14 +250,14 @@ impl Metadata {
         let state = self.lock();
         // Includes the nodes for as many more pages as are moved at a time.
         let promised = self.promised_blocks(frames, &state, GROUP_BLOCKS);
-        state.allocator.free_blocks().saturating_sub(promised + blocks_kept(kind))
+        state.allocator.space.free_blocks().saturating_sub(promised + blocks_kept(kind))
     }
 
     /// Returns whether blocks of the reserve are in use. Writing a page changes nothing of that, as the block of a dirty
     /// page is promised: only commits that may use the reserve do.
     pub(crate) fn is_short(&self, frames: &Frames) -> bool {
         let state = self.lock();
-        self.promised_blocks(frames, &state, 0) + RESERVE_BLOCKS > state.allocator.free_blocks()
+        self.promised_blocks(frames, &state, 0) + RESERVE_BLOCKS > state.allocator.space.free_blocks()
     }
 
     /// Returns whether a page lies compressed in the state of the last checkpoint.
@@ -268,7 +268,7 @@ impl Metadata {
     /// Returns the end of the shortest file that compaction makes: with as many blocks as are in use, and free ones
     /// between them or behind them for pages that change near their places, deletes and checkpoints.
     pub(crate) fn shortest_end(&self, frames: &Frames, state: &MetadataState) -> u64 {
-        let live = state.allocator.used_blocks() - state.allocator.deferred_blocks();
+        let live = state.allocator.space.used_blocks() - state.allocator.deferred.len();
         let free = (live / FREE_SHARE).max(self.blocks_needed_free(frames, state));
         (live + free).next_multiple_of(GROUP_BLOCKS)
     }

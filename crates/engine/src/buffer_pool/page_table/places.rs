@@ -94,7 +94,7 @@ impl Places<'_> {
     pub(crate) fn hold_on_disk(self, page: PageId) -> Option<Location> {
         let _shard = self.0.shard(page);
         let at = self.location(page)?;
-        self.0.metadata.lock().allocator.hold(at.block);
+        self.0.metadata.lock().allocator.deferred.hold(at.block);
         Some(at)
     }
 

@@ -63,7 +63,7 @@ impl LooseMove {
     fn list(&mut self, relocator: &Relocator) -> Result<()> {
         let versions = &relocator.versions;
         let most = versions.frames().count().max(LOT_PAGES_MIN);
-        let packed = versions.metadata().lock().allocator.page_counts().packed();
+        let packed = versions.metadata().lock().allocator.pages.packed();
         let mut next = self.next_leaf.take().and_then(|from| relocator.leaves.next(from));
         let mut found: Vec<(usize, u64, PageId)> = Vec::new();
         let place = |page: PageId| match versions.pages().entry(page) {
@@ -80,7 +80,7 @@ impl LooseMove {
                 let placed: Vec<(PageId, Location)> = pinned.pages().filter_map(compressed).collect();
                 for some in placed.chunks(PAGES_A_LOOK) {
                     let metadata = versions.metadata().lock();
-                    let counts = metadata.allocator.page_counts();
+                    let counts = &metadata.allocator.pages;
                     let loose = some.iter().filter(|(_, at)| counts.is_loose(at.block, &packed, self.share));
                     let first = |at: &Location| if self.is_tight { metadata.allocator.pages_in(at.block) } else { 0 };
                     found.extend(loose.map(|(page, at)| (first(at), at.block.0, *page)));

@@ -117,7 +117,7 @@ fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_wa
     evict_all(&pool);
     {
         let mut metadata = pool.metadata().lock();
-        metadata.allocator.checkpoint_begins();
+        metadata.allocator.deferred.checkpoint_begins();
         metadata.allocator.checkpoint_durable();
     }
     assert_eq!(commit(&pool, 3, &[], &[20], &[]).unwrap(), [page], "the id is used again");

@@ -57,7 +57,7 @@ fn evict_all(pool: &BufferPool) {
 
 fn release_blocks(pool: &BufferPool) {
     let mut metadata = pool.metadata().lock();
-    metadata.allocator.checkpoint_begins();
+    metadata.allocator.deferred.checkpoint_begins();
     metadata.allocator.checkpoint_durable();
 }
 

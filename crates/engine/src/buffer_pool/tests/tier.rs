@@ -68,7 +68,7 @@ fn get_all(pool: &BufferPool, pages: &[PageId]) {
 pub(super) fn free_blocks(pool: &BufferPool) {
     pool.reclaim();
     for _ in 0..2 {
-        pool.metadata().lock().allocator.checkpoint_begins();
+        pool.metadata().lock().allocator.deferred.checkpoint_begins();
         while pool.metadata().lock().allocator.checkpoint_durable() > 0 {}
     }
 }
@@ -163,18 +163,18 @@ fn a_block_that_is_written_anew_leaves_the_tier_before_a_page_can_be_found_in_it
     get(&pool, ids[0]).unwrap();
     let block = block_of(&pool, ids[0]);
     replace_pages_of(&pool, &ids, block, 10);
-    assert!(is_in_tier(&pool, block) && !pool.metadata().lock().allocator.is_used(block));
+    assert!(is_in_tier(&pool, block) && !pool.metadata().lock().allocator.space.is_used(block));
     // The new versions are written near their old places, and others after them, until the block is used again.
     let mut more: Vec<PageId> = Vec::new();
     for seq in 100..200 {
         more.extend(commit(&pool, seq, &[], &[data(seq); 4], &[]).unwrap());
         pool.set_visible(CommitSeq(seq));
         (0..4).for_each(|_| drop(pool.writer().write_frames(dirty(&pool, &more))));
-        if pool.metadata().lock().allocator.is_used(block) {
+        if pool.metadata().lock().allocator.space.is_used(block) {
             break;
         }
     }
-    assert!(pool.metadata().lock().allocator.is_used(block), "the block was not used again");
+    assert!(pool.metadata().lock().allocator.space.is_used(block), "the block was not used again");
     assert!(!is_in_tier(&pool, block), "the tier has the old content of {block:?}");
     assert!(pool.stats().tier_forgotten > 0);
     evict(&pool, &ids);

@@ -70,7 +70,7 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     assert_eq!(pool.stats().pages_dirty, 0);
     {
         let mut metadata = pool.metadata().lock();
-        metadata.allocator.checkpoint_begins();
+        metadata.allocator.deferred.checkpoint_begins();
         metadata.allocator.checkpoint_durable();
     }
     let stats = pool.stats();

@@ -11,7 +11,7 @@ fn block(pool: &BufferPool, page: PageId) -> BlockId {
 }
 
 fn is_used(pool: &BufferPool, block: BlockId) -> bool {
-    pool.metadata().lock().allocator.is_used(block)
+    pool.metadata().lock().allocator.space.is_used(block)
 }
 
 /// Commits a new value of a page, makes it visible, and drops the version before it.

@@ -269,7 +269,7 @@ fn pages_freed_while_their_leaves_are_on_disk_only_are_free_after_a_checkpoint()
         db.checkpoint().unwrap();
         // The first one may have freed pages that it had still to name.
         db.checkpoint().unwrap();
-        db.asynchronous().core.store.metadata().lock().allocator.used_blocks()
+        db.asynchronous().core.store.metadata().lock().allocator.space.used_blocks()
     };
     db.create_table("stays").unwrap().put(key(1), value(1)).unwrap();
     let before = used_blocks(&db);

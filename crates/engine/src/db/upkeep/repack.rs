@@ -74,7 +74,7 @@ impl Repacker {
     pub(in crate::db) fn is_due(&self, pool: &BufferPool, is_idle: bool) -> bool {
         let (packed, totals) = {
             let metadata = pool.metadata().lock();
-            (metadata.allocator.page_counts().packed(), metadata.allocator.shared())
+            (metadata.allocator.pages.packed(), metadata.allocator.pages.totals())
         };
         let share = if is_idle { EXCESS_IDLE } else { EXCESS_IN_USE };
         packed.excess() >= (packed.blocks as f64 * share).max(EXCESS_BLOCKS) && *self.fruitless() != Some(totals)
@@ -118,7 +118,7 @@ impl Repacker {
             Err(error) => ShrinkEnding::Failed(error.to_string()),
         };
         let is_fruitless = ending == ShrinkEnding::NoGain;
-        *self.fruitless() = is_fruitless.then(|| pool.metadata().lock().allocator.shared());
+        *self.fruitless() = is_fruitless.then(|| pool.metadata().lock().allocator.pages.totals());
         let mut stats = self.lock();
         (stats.is_working, stats.last_ending) = (false, Some(ending.clone()));
         (outcome, ending, stats.pages_moved - moved)
@@ -136,7 +136,7 @@ impl Repacker {
         relocator: &mut Relocator,
         is_enough: &dyn Fn() -> bool,
     ) -> Result<u64> {
-        let totals = || pool.metadata().lock().allocator.shared();
+        let totals = || pool.metadata().lock().allocator.pages.totals();
         let mut squeezed = self.squeezed.lock().unwrap_or_else(PoisonError::into_inner);
         if *squeezed == Some(totals()) {
             return Ok(0);

@@ -164,7 +164,7 @@ fn while_a_superblock_is_written_the_one_before_keeps_its_blocks_and_its_log() {
                 let (named, metadata) = (durable.opened.pool.metadata().lock(), numbers.opened.pool.metadata().lock());
                 let pages = named.map.pages_in_memory().map(|(_, at)| at.block);
                 let named = pages.chain(named.map.all_nodes().map(|(_, at)| at.block));
-                named.filter(|block| !metadata.allocator.is_used(*block)).collect()
+                named.filter(|block| !metadata.allocator.space.is_used(*block)).collect()
             },
         );
         *seen.lock().unwrap() = Some((commits, durable, free, cuts, promises, numbers));

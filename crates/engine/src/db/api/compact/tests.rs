@@ -137,7 +137,10 @@ impl ScatteredTable {
     /// Returns the number of blocks of pages and nodes, and the block at which the file ends.
     fn blocks(&self) -> (u64, u64) {
         let metadata = self.inner().core.store.metadata().lock();
-        (metadata.allocator.used_blocks() - metadata.allocator.deferred_blocks(), metadata.allocator.end_block())
+        (
+            metadata.allocator.space.used_blocks() - metadata.allocator.deferred.len(),
+            metadata.allocator.space.end_block(),
+        )
     }
 }
 
@@ -280,7 +283,7 @@ fn after_a_cut_that_failed_the_file_counts_as_short_and_grows_again() {
     let ending = scattered.db.stats().compaction.last_ending;
     assert!(matches!(ending, Some(ShrinkEnding::Failed(_))), "{ending:?}");
     let length = scattered.world.read_file("data").unwrap().len() as u64;
-    let backed = scattered.inner().core.store.metadata().lock().allocator.backed_end() * 512;
+    let backed = scattered.inner().core.store.metadata().lock().allocator.space.backed_end() * 512;
     assert!(backed < length / 2, "{backed} of {length} bytes are counted on");
     scattered.check();
     scattered.add_rows(5000);
