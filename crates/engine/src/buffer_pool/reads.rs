@@ -138,7 +138,7 @@ impl Reads {
     #[cfg(test)]
     pub(super) fn in_line_and_for_scans(&self) -> (usize, u64) {
         let queue = self.scheduler.queue();
-        (queue.in_line(), queue.scan_blocks())
+        (queue.line.len(), queue.scan_blocks())
     }
 
     /// Returns whether the lock of the read queue is held, in a test with a single thread.

@@ -139,7 +139,7 @@ impl Dispatcher {
         self.scheduler.device().note_back(count);
         self.scheduler.set_stuck(reaped.is_err() && queue.operation_count() > 0);
         let refused = queue.count_refusal(&reaped).map(|error| (error, queue.give_up()));
-        self.scheduler.set_in_line(queue.in_line());
+        self.scheduler.set_in_line(queue.line.len());
         self.scheduler.let_rest(&mut queue);
         drop(queue);
         let CompletedReads { pages, runs } = completed;
@@ -203,9 +203,9 @@ impl Dispatcher {
         let device = self.scheduler.device();
         let mut started = 0;
         let mut put_off = Vec::new();
-        while queue.has_reads_in_line() && !queue.is_far_ahead() && device.enter() {
+        while queue.line.has_reads() && !queue.is_far_ahead() && device.enter() {
             let run = queue.next_run();
-            let adjacent = queue.adjacent_blocks(run);
+            let adjacent = queue.line.adjacent_blocks(run);
             let memory = adjacent.and_then(|blocks| self.evictor.run_for_read(blocks.min(CUT_AT_LEAST), blocks));
             let sent = if let Some(memory) = memory {
                 let (sent, unused) = queue.send_into(run, memory, completed);
@@ -216,7 +216,7 @@ impl Dispatcher {
                 if count == 0 {
                     device.leave();
                     // Sets the number first, because a background thread that is awake already checks only the number.
-                    self.scheduler.set_in_line(queue.in_line());
+                    self.scheduler.set_in_line(queue.line.len());
                     self.signal.wake_for_frames();
                     break;
                 }
@@ -234,7 +234,7 @@ impl Dispatcher {
                 SendOutcome::InFlight | SendOutcome::Refused | SendOutcome::Alone => {}
             }
         }
-        queue.put_first(put_off);
+        queue.line.put_first(put_off);
         while queue.has_scan_to_send() && device.enter() {
             match queue.send_for_scan(completed) {
                 SendOutcome::InFlight => {
@@ -248,7 +248,7 @@ impl Dispatcher {
                 SendOutcome::Refused | SendOutcome::Alone | SendOutcome::NoScratch(_) => device.leave(),
             }
         }
-        self.scheduler.set_in_line(queue.in_line());
+        self.scheduler.set_in_line(queue.line.len());
         // The last operations are not submitted yet: the caller reaps next, which submits them in the same system call.
         started
     }
@@ -266,9 +266,9 @@ impl Dispatcher {
     /// Gives each of the first `run` reads in line a frame, until no frame is free. Returns how many of these reads
     /// have one.
     fn give_frames(&self, queue: &mut ReadQueue, run: usize) -> usize {
-        let lacking = queue.frames_lacking(run);
+        let lacking = queue.line.frames_lacking(run);
         let mut frames = if lacking > 1 { self.evictor.frames_for_reads(lacking) } else { Vec::new() };
-        queue.give_frames(run, || frames.pop().or_else(|| self.evictor.frame_for_read()))
+        queue.line.give_frames(run, || frames.pop().or_else(|| self.evictor.frame_for_read()))
     }
 
     /// Reads the only page that a blocking waiter waits for on the waiter's own thread, if its read is still staged.

@@ -36,11 +36,8 @@ pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
     /// Whether the queue's descriptor is polled.
     is_watched: bool,
-    /// Reads waiting for a place at the device, each batch sorted by block. They get frames just before they are
-    /// sent.
-    line: VecDeque<Read>,
-    /// Runs of scans waiting for a place at the device.
-    scan_line: VecDeque<ScanRead>,
+    /// What waits for a place at the device.
+    pub(super) line: ReadLine,
     /// The operations submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,
     tokens: Vec<u64>,
@@ -137,16 +134,101 @@ pub(super) enum SendOutcome {
     NoScratch(Vec<Read>),
 }
 
+/// Reads in line for the device.
+#[derive(Default)]
+pub(super) struct ReadLine {
+    /// Reads waiting for a place at the device, each batch sorted by block. They get frames just before they are
+    /// sent.
+    reads: VecDeque<Read>,
+    /// Runs of scans waiting for a place at the device.
+    scans: VecDeque<ScanRead>,
+}
+
+impl ReadLine {
+    /// Returns the number of reads in line for a place at the device.
+    pub(super) fn len(&self) -> usize {
+        self.reads.len() + self.scans.len()
+    }
+
+    /// Returns whether reads for the pool are in line.
+    pub(super) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
+    /// Returns the number of blocks from the first to the last of the first `run` reads in line, gaps included, if it
+    /// pays to read them into adjacent frames.
+    pub(super) fn adjacent_blocks(&self, run: usize) -> Option<usize> {
+        let (first, last) = (self.reads.front()?, self.reads.get(run.checked_sub(1)?)?);
+        let blocks = (last.block() - first.block() + 1) as usize;
+        let is_worthwhile = run >= 2 && blocks.checked_sub(run).is_some_and(|gaps| gaps <= blocks / GAPS_ONE_IN);
+        // A compressed page is decompressed from its own memory, and may share its block with the next.
+        let suits = |read: &Read| read.frame.is_none() && !read.id.at.is_compressed;
+        (is_worthwhile && self.reads.iter().take(run).all(suits)).then_some(blocks)
+    }
+
+    /// Returns how many of the first `run` reads in line have no frame.
+    pub(super) fn frames_lacking(&self, run: usize) -> usize {
+        self.reads.iter().take(run).filter(|read| read.frame.is_none()).count()
+    }
+
+    /// Gives each of the first `run` reads in line a frame, until `take` returns none. Returns how many of these reads
+    /// have one.
+    pub(super) fn give_frames(&mut self, run: usize, mut take: impl FnMut() -> Option<OwnedFrame>) -> usize {
+        for (index, read) in self.reads.iter_mut().take(run).enumerate() {
+            if read.frame.is_none() {
+                read.frame = take();
+            }
+            if read.frame.is_none() {
+                return index;
+            }
+        }
+        run
+    }
+
+    /// Puts reads back at the front of the line, in the given order.
+    pub(super) fn put_first(&mut self, reads: Vec<Read>) {
+        reads.into_iter().rev().for_each(|read| self.reads.push_front(read));
+    }
+
+    /// Moves staged reads to the end of the line, sorted by block.
+    pub(super) fn line_up(&mut self, staged: &mut VecDeque<Read>) {
+        staged.iter_mut().for_each(|read| read.advance(ReadState::Queued));
+        if staged.len() > 1 {
+            staged.make_contiguous().sort_unstable_by_key(|read| read.block());
+        }
+        self.reads.append(staged);
+    }
+
+    /// Moves staged runs of scans to the end of their line.
+    pub(super) fn line_up_for_scans(&mut self, staged: &mut Vec<ScanRead>) {
+        self.scans.extend(staged.drain(..));
+    }
+
+    /// Returns how many reads at the front of the line can be sent as one operation.
+    pub(super) fn next_run(&self, blocks_max: u64) -> usize {
+        let Some(first) = self.reads.front() else { return 0 };
+        let mut last = first.block();
+        let joins = |read: &&Read| follows(first, std::mem::replace(&mut last, read.block()), read, blocks_max);
+        1 + self.reads.iter().skip(1).take_while(joins).count()
+    }
+
+    /// Removes all reads from the line and returns them.
+    pub(super) fn take_all(&mut self) -> GivenUp {
+        let in_line = self.reads.drain(..).map(|read| read.into_state(ReadState::Completed)).collect();
+        let scans_in_line = std::mem::take(&mut self.scans);
+        GivenUp { in_line, sent: Vec::new(), scans_in_line, scans_sent: Vec::new() }
+    }
+}
+
 impl ReadQueue {
     /// Creates an empty queue; at most about `run_blocks_max` blocks are read ahead at a time.
     pub(super) fn new(queue: Box<dyn Queue>, scratch: Arc<Scratch>, page_bytes: usize, run_blocks_max: u64) -> Self {
-        let (line, operations, tokens, done) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        let (operations, tokens, done) = (Vec::new(), Vec::new(), Vec::new());
         let (refused, refusals, pace) = (None, Refusals::default(), Pace::default());
         Self {
             queue,
             is_watched: false,
-            line,
-            scan_line: VecDeque::new(),
+            line: ReadLine::default(),
             operations,
             tokens,
             scratch,
@@ -176,7 +258,7 @@ impl ReadQueue {
 
     /// Returns whether the device has enough read-ahead, and all reads in line are read-ahead: no operation missed their pages.
     pub(super) fn is_far_ahead(&self) -> bool {
-        self.run_blocks >= self.run_blocks_max && self.line.iter().all(|read| read.missed_at.is_none())
+        self.run_blocks >= self.run_blocks_max && self.line.reads.iter().all(|read| read.missed_at.is_none())
     }
 
     /// Returns whether an operation that reads several pages is in progress.
@@ -184,21 +266,11 @@ impl ReadQueue {
         self.into_frames > 0 || self.scratch.is_in_use()
     }
 
-    /// Returns the number of reads in line for a place at the device.
-    pub(super) fn in_line(&self) -> usize {
-        self.line.len() + self.scan_line.len()
-    }
-
-    /// Returns whether reads for the pool are in line.
-    pub(super) fn has_reads_in_line(&self) -> bool {
-        !self.line.is_empty()
-    }
-
     /// Returns whether a run of a scan can be sent: the device has not enough read-ahead yet, or few runs of scans, which so progress
     /// next to read-ahead for the pool.
     pub(super) fn has_scan_to_send(&self) -> bool {
         let has_few = self.scan_blocks < self.run_blocks_max.div_ceil(2);
-        !self.scan_line.is_empty() && (has_few || self.run_blocks < self.run_blocks_max)
+        !self.line.scans.is_empty() && (has_few || self.run_blocks < self.run_blocks_max)
     }
 
     /// Returns the number of operations in the queue.
@@ -227,41 +299,6 @@ impl ReadQueue {
         self.queue.submit()
     }
 
-    /// Returns the number of blocks from the first to the last of the first `run` reads in line, gaps included, if it
-    /// pays to read them into adjacent frames.
-    pub(super) fn adjacent_blocks(&self, run: usize) -> Option<usize> {
-        let (first, last) = (self.line.front()?, self.line.get(run.checked_sub(1)?)?);
-        let blocks = (last.block() - first.block() + 1) as usize;
-        let is_worthwhile = run >= 2 && blocks.checked_sub(run).is_some_and(|gaps| gaps <= blocks / GAPS_ONE_IN);
-        // A compressed page is decompressed from its own memory, and may share its block with the next.
-        let suits = |read: &Read| read.frame.is_none() && !read.id.at.is_compressed;
-        (is_worthwhile && self.line.iter().take(run).all(suits)).then_some(blocks)
-    }
-
-    /// Returns how many of the first `run` reads in line have no frame.
-    pub(super) fn frames_lacking(&self, run: usize) -> usize {
-        self.line.iter().take(run).filter(|read| read.frame.is_none()).count()
-    }
-
-    /// Gives each of the first `run` reads in line a frame, until `take` returns none. Returns how many of these reads
-    /// have one.
-    pub(super) fn give_frames(&mut self, run: usize, mut take: impl FnMut() -> Option<OwnedFrame>) -> usize {
-        for (index, read) in self.line.iter_mut().take(run).enumerate() {
-            if read.frame.is_none() {
-                read.frame = take();
-            }
-            if read.frame.is_none() {
-                return index;
-            }
-        }
-        run
-    }
-
-    /// Puts reads back at the front of the line, in the given order.
-    pub(super) fn put_first(&mut self, reads: Vec<Read>) {
-        reads.into_iter().rev().for_each(|read| self.line.push_front(read));
-    }
-
     fn token(&mut self) -> u64 {
         self.tokens.pop().unwrap_or_else(|| {
             self.operations.push(None);
@@ -269,39 +306,22 @@ impl ReadQueue {
         })
     }
 
-    /// Moves staged reads to the end of the line, sorted by block.
-    pub(super) fn line_up(&mut self, staged: &mut VecDeque<Read>) {
-        staged.iter_mut().for_each(|read| read.advance(ReadState::Queued));
-        if staged.len() > 1 {
-            staged.make_contiguous().sort_unstable_by_key(|read| read.block());
-        }
-        self.line.append(staged);
-    }
-
-    /// Moves staged runs of scans to the end of their line.
-    pub(super) fn line_up_for_scans(&mut self, staged: &mut Vec<ScanRead>) {
-        self.scan_line.extend(staged.drain(..));
-    }
-
     /// Returns how many reads at the front of the line can be sent as one operation.
     pub(super) fn next_run(&self) -> usize {
-        let Some(first) = self.line.front() else { return 0 };
-        let (mut last, blocks_max) = (first.block(), self.scratch.run_blocks_max());
-        let joins = |read: &&Read| follows(first, std::mem::replace(&mut last, read.block()), read, blocks_max);
-        1 + self.line.iter().skip(1).take_while(joins).count()
+        self.line.next_run(self.scratch.run_blocks_max())
     }
 
     /// Sends the first `count` reads in line as one operation. Each of them has a frame.
     pub(super) fn send(&mut self, count: usize, completed: &mut CompletedReads) -> SendOutcome {
         if count > 1 {
-            let reads: Vec<Read> = self.line.drain(..count).collect();
+            let reads: Vec<Read> = self.line.reads.drain(..count).collect();
             let Some(buffer) = self.scratch.take() else { return SendOutcome::NoScratch(reads) };
             let operation = ReadOperation::through_scratch(reads, buffer, &self.scratch, self.page_bytes);
             return self.push(operation, completed, &mut Vec::new());
         }
-        let Some(mut read) = self.line.pop_front() else { return SendOutcome::Full };
+        let Some(mut read) = self.line.reads.pop_front() else { return SendOutcome::Full };
         let Some(owned) = read.frame.take() else {
-            self.line.push_front(read);
+            self.line.reads.push_front(read);
             return SendOutcome::Full;
         };
         self.push(ReadOperation::of_page(read, owned), completed, &mut Vec::new())
@@ -309,7 +329,7 @@ impl ReadQueue {
 
     /// Sends the first run of a scan in line. A run that the queue refuses finally, or whose scan has ended, is completed.
     pub(super) fn send_for_scan(&mut self, completed: &mut CompletedReads) -> SendOutcome {
-        let Some(read) = self.scan_line.pop_front() else { return SendOutcome::Full };
+        let Some(read) = self.line.scans.pop_front() else { return SendOutcome::Full };
         match ReadOperation::for_scan(read) {
             Ok(operation) => self.push(operation, completed, &mut Vec::new()),
             Err(ended) => {
@@ -328,10 +348,10 @@ impl ReadQueue {
         completed: &mut CompletedReads,
     ) -> (SendOutcome, Vec<OwnedFrame>) {
         let frames = (memory.buffer.len() / self.page_bytes) as u64;
-        let first_block = self.line.front().map_or(0, |read| read.block());
+        let first_block = self.line.reads.front().map_or(0, |read| read.block());
         let fits = |read: &&Read| read.block() - first_block < frames;
-        let count = self.line.iter().take(count).take_while(fits).count();
-        let reads = self.line.drain(..count).collect();
+        let count = self.line.reads.iter().take(count).take_while(fits).count();
+        let reads = self.line.reads.drain(..count).collect();
         let (operation, mut unused) = ReadOperation::into_frames(reads, memory, self.page_bytes);
         (self.push(operation, completed, &mut unused), unused)
     }
@@ -364,10 +384,10 @@ impl ReadQueue {
         match operation.take_back(buffer, self.page_bytes) {
             UnsentReads::OfPool(mut reads, frames) => {
                 reads.iter_mut().for_each(|read| read.alone |= !is_busy);
-                self.put_first(reads);
+                self.line.put_first(reads);
                 unused.extend(frames);
             }
-            UnsentReads::OfScan(read) => self.scan_line.push_front(read),
+            UnsentReads::OfScan(read) => self.line.scans.push_front(read),
         }
         if is_busy { SendOutcome::Full } else { SendOutcome::Alone }
     }
@@ -413,14 +433,7 @@ impl ReadQueue {
             sent.extend(operation.reads().iter().map(|read| read.id));
             scans_sent.extend(operation.scan().cloned());
         }
-        GivenUp { sent, scans_sent, ..self.take_lines() }
-    }
-
-    /// Removes all reads from the lines and returns them.
-    pub(super) fn take_lines(&mut self) -> GivenUp {
-        let in_line = self.line.drain(..).map(|read| read.into_state(ReadState::Completed)).collect();
-        let scans_in_line = std::mem::take(&mut self.scan_line);
-        GivenUp { in_line, sent: Vec::new(), scans_in_line, scans_sent: Vec::new() }
+        GivenUp { sent, scans_sent, ..self.line.take_all() }
     }
 
     /// Ends the operation that a completion of the queue names.

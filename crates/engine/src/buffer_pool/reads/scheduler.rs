@@ -272,12 +272,12 @@ impl StagedReads {
     pub(super) fn line_up(&self, queue: &mut ReadQueue) {
         let mut reads = self.lock();
         if !reads.is_empty() {
-            queue.line_up(&mut reads);
+            queue.line.line_up(&mut reads);
             self.lined_up.fetch_add(1, Ordering::Relaxed);
         }
         drop(reads);
         // After the count: a run staged before the count is lined up here.
-        queue.line_up_for_scans(&mut self.scans());
+        queue.line.line_up_for_scans(&mut self.scans());
     }
 
     /// Returns how often the whole list was moved to the queue's line.

@@ -108,7 +108,7 @@ impl Standstill {
         if self.count_look(self.moves(), now)
             && let Some(mut queue) = self.scheduler.try_queue()
         {
-            let in_line = queue.take_lines();
+            let in_line = queue.line.take_all();
             self.scheduler.set_in_line(0);
             drop(queue);
             self.end();
