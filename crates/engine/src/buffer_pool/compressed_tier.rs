@@ -18,7 +18,6 @@
 //! Until an operation waits for a compressed page for the first time there is nothing here but an empty cell.
 
 mod block_index;
-mod costs;
 mod share;
 
 use std::sync::OnceLock;

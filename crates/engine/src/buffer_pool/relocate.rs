@@ -19,8 +19,10 @@
 //!    old one.
 //! 4. Blocks of the reserve are taken only for pages that take no more blocks afterwards than they leave free
 //!    ([`Relocator::kind_of_move`]): otherwise compaction would use up the reserve forever.
+//!
+//! The blocks from which pages are moved are held ([`HeldBlocks`]). A block that no checkpoint names is free with its page, so without the
+//! hold a page that changes during the move could leave its block to another page, or to another version of itself.
 
-mod held_blocks;
 mod loose;
 mod repacked;
 
@@ -31,8 +33,6 @@ use std::sync::atomic::Ordering;
 use nofault_io::disk::Disk;
 use rustc_hash::FxHashSet;
 
-pub(super) use self::held_blocks::HeldBlocks;
-use self::held_blocks::blocks_and_fragments;
 pub(crate) use self::loose::{LooseMove, LooseStep};
 use self::repacked::{MovingPage, RepackedPages};
 use super::evict::{Writer, pack, pack_tightly};
@@ -595,4 +595,55 @@ impl Relocator {
         self.reader.recycle(blocks);
         Ok(())
     }
+}
+
+/// Number of holds of blocks ended during one hold of the lock, and the steps of a `Budget` for each.
+const UNHELD_AT_ONCE: usize = 128;
+const STEPS_A_HOLD: usize = 4;
+
+/// Blocks that are not reused until this is dropped.
+pub(super) struct HeldBlocks {
+    versions: Arc<Versions>,
+    blocks: Vec<BlockId>,
+}
+
+impl HeldBlocks {
+    /// Holds the blocks of these pages' newest versions, as far as they are on disk and `wanted`. Returns these pages
+    /// with their locations.
+    pub(super) fn of_pages(
+        versions: &Arc<Versions>,
+        pages: impl Iterator<Item = PageId>,
+        wanted: impl Fn(Location) -> bool,
+    ) -> (Self, Vec<(PageId, Location)>) {
+        let mut held = Self { versions: Arc::clone(versions), blocks: Vec::new() };
+        let mut found = Vec::new();
+        for page in pages {
+            let Some(at) = versions.pages().places().hold_on_disk(page) else { continue };
+            held.blocks.push(at.block);
+            if wanted(at) {
+                found.push((page, at));
+            }
+        }
+        (held, found)
+    }
+}
+
+impl Drop for HeldBlocks {
+    fn drop(&mut self) {
+        for blocks in self.blocks.chunks(UNHELD_AT_ONCE) {
+            let mut budget = Budget::new();
+            budget.spend(STEPS_A_HOLD * blocks.len());
+            let mut metadata = self.versions.metadata().lock();
+            blocks.iter().for_each(|block| metadata.allocator.unhold(*block));
+        }
+    }
+}
+
+/// Returns the number of blocks in which the pages lie, and the number of runs of consecutive blocks that they form, in
+/// any order.
+fn blocks_and_fragments(pages: &[(PageId, Location)]) -> (u64, u64) {
+    let mut blocks: Vec<u64> = pages.iter().map(|(_, at)| at.block.0).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    (blocks.len() as u64, blocks.chunk_by(|block, next| block + 1 == *next).count() as u64)
 }

@@ -9,8 +9,7 @@
 //! pages first. A step takes the pages of as many blocks as are free, so all of them find room, and moves
 //! them only if that empties more blocks than they take.
 
-use super::held_blocks::blocks_and_fragments;
-use super::{HeldBlocks, Packing, Relocator};
+use super::{HeldBlocks, Packing, Relocator, blocks_and_fragments};
 use crate::buffer_pool::page_table::Entry;
 use crate::error::Result;
 use crate::format::{Location, PageId};
