@@ -6,7 +6,7 @@
 //! | room | purpose | parts |
 //! |---|---|---|
 //! | `stats` | counters, and the pool's statistics | |
-//! | `frames` | the frames' memory, and who waits for frames: the only `unsafe` of the read path | `usage` (counts, expiries, ghosts), `frames`, `waits` |
+//! | `frames` | the frames' memory, and the waits for it: the only `unsafe` of the read path | `usage` (counts, expiries, ghosts), `frames`, `waits` |
 //! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames | `block_index`, `share`, `compressed_tier` |
 //! | `page_table` | every change of where a version of a page is: in a frame, on disk, or being read | `word_array` (newest versions: one load where the leaf is in memory), `block_map` and `page_ids` (the table as the next checkpoint will write it), `metadata` (these, changed pages and the blocks in the file, under one lock: claims and reserves), `leaves`, `page_table` (also older versions and in-flight reads, by page), `places` (for writers, moves and checkpoints) |
 //! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `reclamation` (retired versions and frames, once their epoch is over), `registry` (the versions that a live snapshot can still read), `history` (the visible commit, and these two), `writer_signal`, `versions` (also snapshots, and the views of readers), `leaf_loads` (brings leaves of the table into memory for threads that may block), `private_copies` (of a writer) |

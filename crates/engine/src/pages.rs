@@ -39,10 +39,10 @@ pub(crate) trait Host: Send + Sync {
     /// and without the lock of the log's state: it may append.
     fn commits_durable(&self, _newest: CommitSeq) {}
 
-    /// Does what no waiter needs, after the waiters of a write were woken.
+    /// Does the work that no waiter needs, after the waiters of a write were woken.
     fn write_ended(&self) {}
 
-    /// Ends what relies on the log, of which nothing becomes durable any more. Called once, with no lock of the log's state or writer.
+    /// Ends all that relies on the log, of which nothing becomes durable any more. Called once, with no lock of the log's state or writer.
     fn log_failed(&self, _error: &Error) {}
 
     /// Returns the present moment, by which a group of the log is dated; 0 where the time is not known. Called under the log's lock.

@@ -16,13 +16,13 @@
 //! | part | purpose |
 //! |---|---|
 //! | `scan_run` | private runs of scans, and their memory |
-//! | `read` | one read, its states and their legal transitions; the operation that carries reads out, and what it brings |
+//! | `read` | one read, its states and their legal transitions; the operation that carries reads out, before and after |
 //! | `queue` | groups reads into operations, and holds them until they complete |
 //! | `scheduler` | staged reads, the queue and its next holder, the places at the device, and the counts of all reads |
 //! | `installer` | checks completed reads, installs or restores their pages, wakes the waiters; ends all waits after a panic |
 //! | `standstill` | ends waits for frames when no frame can become free |
 //! | `dispatcher` | carries operations out: sends staged reads and takes completions, or reads on the calling thread |
-//! | `completion_demand` | decides which thread takes completions: the pool's, an executor, or those that wait |
+//! | `completion_demand` | decides which thread takes completions: the pool's, an executor, or a waiting thread |
 //! | `ticket` | waits for pages and frames; the private pages of a range scan |
 
 mod completion_demand;

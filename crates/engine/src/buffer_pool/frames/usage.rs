@@ -1,5 +1,5 @@
-//! What is known of the use of frames and pages: how often each frame was used lately, the latest expiry of the leaf in it, and what was
-//! evicted a short time ago.
+//! Facts about the use of frames and pages: how often each frame was used lately, the latest expiry of the leaf in it, and the recent
+//! evictions.
 //!
 //! **Usage counts** are for the clocks that choose frames to evict. A frame's count also says whether the frame holds a block of the
 //! compressed tier, so that the pages' clock and the blocks' clock pass the frames of the other without a look at anything else: sixty-four

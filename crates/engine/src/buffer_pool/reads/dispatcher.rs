@@ -1,6 +1,6 @@
 //! Carries reads out, in one of two ways: the thread with the read queue sends staged reads to the device and takes their completions; and
-//! a thread that may block reads by one system call what it needs itself, a single page, or pages whose blocks lie together.
-//! Both make the same operations ([`ReadOperation`]) and leave what comes back to the [`Installer`], which needs no device where a block is in
+//! a thread that may block reads a single page, or pages whose blocks lie together, by one system call.
+//! Both make the same operations ([`ReadOperation`]) and leave completed ones to the [`Installer`], which needs no device where a block is in
 //! the compressed tier.
 
 use std::sync::atomic::Ordering;

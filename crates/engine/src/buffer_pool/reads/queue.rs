@@ -36,7 +36,7 @@ pub(super) struct ReadQueue {
     queue: Box<dyn Queue>,
     /// Whether the queue's descriptor is polled.
     is_watched: bool,
-    /// What waits for a place at the device.
+    /// The reads that wait for a place at the device.
     pub(super) line: ReadLine,
     /// The operations submitted to the queue, by token.
     operations: Vec<Option<ReadOperation>>,

@@ -149,7 +149,7 @@ pub(super) struct ReadOperation {
     blocks: u64,
 }
 
-/// What an operation reads, and into which memory.
+/// The reads of an operation, and their memory.
 enum Content {
     /// One page, into its frame.
     Page { read: Read, frame: u32 },
@@ -265,7 +265,7 @@ impl ReadOperation {
         self.advance(ReadState::InFlight);
     }
 
-    /// Ends the operation: with its memory, unless that is lost, and with the device's error, if there was one. Gives what was read to
+    /// Ends the operation: with its memory, unless that is lost, and with the device's error, if there was one. Gives its parts to
     /// `into`.
     pub(super) fn end(
         mut self,
@@ -332,13 +332,13 @@ impl ReadOperation {
     }
 }
 
-/// What an operation has read, or a part of it.
+/// A completed operation, or a part of it.
 pub(super) enum CompletedPart {
     Page(CompletedRead),
     Pages(CompletedPages),
 }
 
-/// What the device is done with, before pages are checked and installed.
+/// Reads that the device has completed, before pages are checked and installed.
 #[derive(Default)]
 pub(super) struct CompletedReads {
     /// Reads of single pages.

@@ -1,4 +1,4 @@
-//! Which commits can be read – the visible one, and those of snapshots – and the versions and frames that no reader can reach any more.
+//! The commits that can be read, which are the visible one and the snapshots' commits; and the versions and frames that no reader can reach any more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::registry::{ReaderInfo, Registry};
 use crate::buffer_pool::page_table::SupersededVersion;
 use crate::format::CommitSeq;
 
-/// The commits of a pool that can be read, and what is retired.
+/// The readable commits of a pool, and its retired versions and frames.
 pub(crate) struct History {
     registry: Mutex<Registry>,
     visible: AtomicU64,

@@ -31,8 +31,8 @@ use crate::db::upkeep::sparse_leaves::SparseLeaves;
 use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::{self, Context};
-use crate::format::{CommitSeq, LateFeature, Moment};
 use crate::format::catalog::EXPIRY_INDEX_KEY;
+use crate::format::{CommitSeq, LateFeature, Moment};
 use crate::pages::{Host, Store};
 use crate::recovery::names::{self, Contents, DATA, LOCK};
 use crate::recovery::{self, Creation, Locks, OpenedParts, Purpose};
@@ -434,7 +434,7 @@ fn open_parts(
     Ok(Db { core, owner: OwnerHandle::new(owner), compression: settings.compression, view: None })
 }
 
-/// What an open database does for its log and its pool. The log owns it.
+/// An open database, as its log and its pool see it. The log owns it.
 struct OpenDatabase {
     store: Arc<BufferPool>,
     visibility: Arc<Visibility<BufferPool>>,
