@@ -64,7 +64,7 @@ const RUNS: &[Run] = &[
         package: "nofault",
         aliasing: Aliasing::Unchecked,
         tests: &[
-            "buffer_pool::versions::reclamation::",
+            "buffer_pool::versions::history::",
             "buffer_pool::reads::read::",
             "buffer_pool::tests::dropped",
             "buffer_pool::tests::portions::",

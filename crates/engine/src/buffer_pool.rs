@@ -9,7 +9,7 @@
 //! | `frames` | the frames' memory, and the waits for it: the only `unsafe` of the read path | `usage` (counts, expiries, ghosts), `frames`, `waits` |
 //! | `compressed_tier` | blocks of compressed pages that stay in memory, and their share of the frames | `block_index`, `share`, `compressed_tier` |
 //! | `page_table` | every change of where a version of a page is: in a frame, on disk, or being read | `word_array` (newest versions: one load where the leaf is in memory), `block_map` and `page_ids` (the table as the next checkpoint will write it), `metadata` (these, changed pages and the blocks in the file, under one lock: claims and reserves), `leaves`, `page_table` (also older versions and in-flight reads, by page), `places` (for writers, moves and checkpoints) |
-//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `reclamation` (retired versions and frames, once their epoch is over), `registry` (the versions that a live snapshot can still read), `history` (the visible commit, and these two), `writer_signal`, `versions` (also snapshots, and the views of readers), `leaf_loads` (brings leaves of the table into memory for threads that may block), `private_copies` (of a writer) |
+//! | `versions` | the visible commit, snapshots, and the recycling of versions and frames | `chunked_queue`, `registry` (the versions that a live snapshot can still read), `history` (the visible commit; retired versions and frames, once their epoch is over), `writer_signal`, `versions` (also snapshots, and the views of readers), `leaf_loads` (brings leaves of the table into memory for threads that may block), `private_copies` (of a writer) |
 //! | `evict` | makes frames free: writes dirty pages, and chooses frames to evict | `packing` (compressed pages of one block), `write_queue`, `write` (also grows the file), `evict` |
 //! | `reads` | the read path, from a miss to a resident page; waits for pages and frames | see there |
 //! | `relocate` | defragmentation: relocates scattered pages to adjacent blocks | `repacked`, `relocate`, `loose` |
@@ -376,7 +376,7 @@ impl BufferPool {
 
     /// Returns the number of pages whose newest version is only in memory.
     pub(crate) fn dirty_pages(&self) -> u64 {
-        self.versions.frames().dirty_count() as u64
+        self.versions.frames().limits().dirty_count() as u64
     }
 
     /// Recycles all frames and blocks that no reader can reach any more. The work is unbounded, so no executor may wait
@@ -415,7 +415,7 @@ impl BufferPool {
             misses_for_scans: get(&counters.for_scans),
             misses_joined: get(&counters.joined),
             evicted: get(&counters.evicted),
-            pages_dirty: frames.dirty_count() as u64,
+            pages_dirty: frames.limits().dirty_count() as u64,
             pages_written: get(&counters.written),
             pages_moved: get(&counters.moved),
             pages_compressed,
@@ -494,13 +494,13 @@ impl Store for BufferPool {
     }
 
     fn copy_frames_max(&self) -> usize {
-        self.versions.frames().private_max()
+        self.versions.frames().limits().private_max()
     }
 
     fn pins_max(&self) -> usize {
         // All frames but the writers' reserve, the private copies, and a few through which prefetched pages pass.
         let frames = self.versions.frames();
-        frames.count() - frames.reserve() - frames.private_max() - 2
+        frames.count() - frames.limits().reserve() - frames.limits().private_max() - 2
     }
 
     fn copies(&self) -> PrivateCopies<'_> {
@@ -543,7 +543,7 @@ impl Store for BufferPool {
     fn prefetch(&self, pages: &[Missing]) -> usize {
         // Frames that are not free now soon are: the submitting thread evicts clean frames, and the background writer
         // writes dirty ones. But a range scan must not fill the pool.
-        let spare = self.versions.frames().free_count().saturating_sub(self.versions.frames().reserve());
+        let spare = self.versions.frames().free_count().saturating_sub(self.versions.frames().limits().reserve());
         let most =
             if self.background.signal().is_running() { spare.max(self.versions.frames().count() / 8) } else { spare };
         self.reads.prefetch(&pages[..pages.len().min(most)])

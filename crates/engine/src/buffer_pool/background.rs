@@ -51,7 +51,7 @@ impl BackgroundWriter {
         self.versions.sweep_all();
         let batch = self.evictor.batch();
         let frames = self.versions.frames();
-        let low_water = frames.reserve() + batch;
+        let low_water = frames.limits().reserve() + batch;
         // Pins that this round removes wake no thread.
         let starving = self.signal.set_starving(false);
         if starving {
@@ -65,7 +65,7 @@ impl BackgroundWriter {
         if starving || frames.free_count() < low_water {
             freed += self.evictor.free_frames(batch);
         }
-        let must_write = frames.has_many_dirty() || self.versions.frame_waits().has_waiters();
+        let must_write = frames.limits().has_many_dirty() || self.versions.frame_waits().has_waiters();
         if must_write && !self.signal.has_soon() {
             // Many at a time, in a few large operations in parallel, while writers continue. The pages stay in memory:
             // the next change of one of them needs no read.

@@ -73,7 +73,7 @@ impl State {
     fn new(frames: &Frames, tier_use: TierUse) -> Box<Self> {
         Box::new(Self {
             index: BlockIndex::new(frames.count()),
-            share: TierShare::new(frames.count(), frames.kept_free(), tier_use),
+            share: TierShare::new(frames.count(), frames.limits().kept_free(), tier_use),
             hand: AtomicUsize::new(0),
             blocks: AtomicUsize::new(0),
             restored: AtomicU64::new(0),
@@ -89,7 +89,7 @@ impl State {
     }
 
     fn blocks_wanted(&self, frames: &Frames) -> usize {
-        self.share.blocks_wanted(frames.changed_count())
+        self.share.blocks_wanted(frames.limits().changed_count())
     }
 
     /// Removes the frame of a block from the index. Returns whether this call removed it; the frame is to be retired then.

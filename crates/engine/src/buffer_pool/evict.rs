@@ -156,7 +156,7 @@ impl Evictor {
         let blocks = self.evict_surplus_blocks(want);
         let (mut clean, cold) = self.sweep_rounds(want.saturating_sub(blocks.len()), true);
         let mut dirty = cold.clone();
-        let many_dirty = self.versions.frames().has_many_dirty();
+        let many_dirty = self.versions.frames().limits().has_many_dirty();
         if (writers_wait || many_dirty) && !self.signal.has_soon() {
             self.pin_dirty(want.saturating_sub(dirty.len()), &mut dirty);
         }
@@ -239,7 +239,7 @@ impl Evictor {
     /// Returns whether as many evicted frames wait for their epoch as are wanted, and as the stock for batches of reads has. Without
     /// this limit a thread that the system has stopped with a guard would cost the pool all its pages.
     pub(super) fn many_are_coming(&self, want: usize) -> bool {
-        self.versions.history().retired_frames() >= want.max(self.versions.frames().stock())
+        self.versions.history().retired_frames() >= want.max(self.versions.frames().limits().stock())
     }
 
     /// Evicts up to `want` blocks, but no more than the compressed tier has above its share; used ones if there are not so
@@ -273,7 +273,7 @@ impl Evictor {
     pub(super) fn restock(&self, want: usize) {
         self.versions.trim_leaves();
         self.versions.sweep();
-        if self.versions.frames().free_count() >= self.versions.frames().kept_free() {
+        if self.versions.frames().free_count() >= self.versions.frames().limits().kept_free() {
             return;
         }
         self.evict_clean(want);
@@ -327,7 +327,7 @@ impl Evictor {
             budget.spend(on_probation.len());
             // Each of these pages costs two cache misses, so their lines are prefetched together.
             for (index, page) in &on_probation {
-                self.versions.frames().prefetch_facts(*index);
+                self.versions.frames().frame(*index).prefetch();
                 self.versions.pages().prefetch(*page);
             }
             for (index, page) in on_probation.drain(..) {

@@ -73,6 +73,11 @@ pub(crate) struct Frame {
 unsafe impl Sync for Frame {}
 
 impl Frame {
+    /// Prefetches the metadata into the CPU caches.
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(self);
+    }
+
     pub(crate) fn page(&self) -> PageId {
         PageId(self.page.load(Ordering::Relaxed))
     }
@@ -190,6 +195,13 @@ pub(crate) struct Frames {
     region: Region,
     ahead: MemoryAhead,
     page_bytes: usize,
+    limits: FrameLimits,
+}
+
+/// How many frames are kept for writers, and how many writers may hold.
+#[derive(Debug)]
+pub(crate) struct FrameLimits {
+    count: usize,
     /// Number of free frames that reads may not take. Without this reserve a pool full of dirty pages and readers could
     /// not commit.
     reserve: usize,
@@ -197,6 +209,52 @@ pub(crate) struct Frames {
     dirty: AtomicUsize,
     /// Number of frames taken for private copies and neither published nor returned yet.
     private: AtomicUsize,
+}
+
+impl FrameLimits {
+    fn new(count: usize) -> Self {
+        Self { count, reserve: (count / 16).max(4), dirty: AtomicUsize::new(0), private: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn reserve(&self) -> usize {
+        self.reserve
+    }
+
+    /// Returns the number of frames that are kept free: the writers' reserve, and a stock for batches of reads.
+    pub(crate) fn kept_free(&self) -> usize {
+        self.reserve + self.stock()
+    }
+
+    /// Returns the number of frames that are kept free for batches of reads.
+    pub(crate) fn stock(&self) -> usize {
+        (self.count / STOCK_SHARE).min(STOCK_MAX)
+    }
+
+    /// Returns the most frames that may be dirty or private copies at a time.
+    pub(crate) fn dirty_max(&self) -> usize {
+        self.count - self.reserve - (self.count / 8).max(8)
+    }
+
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of frames that cannot be evicted at once, because they are dirty or private copies.
+    pub(crate) fn changed_count(&self) -> usize {
+        self.dirty_count() + self.private.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether there are so many dirty frames that some should be written early.
+    pub(crate) fn has_many_dirty(&self) -> bool {
+        let max = self.dirty_max();
+        self.dirty_count() > max - (max / 4).min(DIRTY_SLACK)
+    }
+
+    /// Returns the most frames that one commit may hold as private copies: half of those that may be dirty, so that its source
+    /// pages and some readers fit as well.
+    pub(crate) fn private_max(&self) -> usize {
+        self.dirty_max() / 2
+    }
 }
 
 impl Frames {
@@ -221,7 +279,7 @@ impl Frames {
         });
         let all = all.collect();
         let mut free = FreeFrames::none(count);
-        (0..count as u32).rev().for_each(|index| free.put(index));
+        free.put_all((0..count as u32).rev());
         Ok(Self {
             all,
             usage: UsageCounts::new(count),
@@ -230,9 +288,7 @@ impl Frames {
             region,
             ahead: MemoryAhead::default(),
             page_bytes,
-            reserve: (count / 16).max(4),
-            dirty: AtomicUsize::new(0),
-            private: AtomicUsize::new(0),
+            limits: FrameLimits::new(count),
         })
     }
 
@@ -248,18 +304,9 @@ impl Frames {
         &self.region
     }
 
-    pub(crate) fn reserve(&self) -> usize {
-        self.reserve
-    }
-
-    /// Returns the number of frames that are kept free: the writers' reserve, and a stock for batches of reads.
-    pub(crate) fn kept_free(&self) -> usize {
-        self.reserve + self.stock()
-    }
-
-    /// Returns the number of frames that are kept free for batches of reads.
-    pub(crate) fn stock(&self) -> usize {
-        (self.count() / STOCK_SHARE).min(STOCK_MAX)
+    /// Returns the limits of what is kept for writers, and of what they may hold.
+    pub(crate) fn limits(&self) -> &FrameLimits {
+        &self.limits
     }
 
     pub(crate) fn free_count(&self) -> usize {
@@ -287,11 +334,6 @@ impl Frames {
         unsafe { std::slice::from_raw_parts(self.region.base().add(index as usize * self.page_bytes), self.page_bytes) }
     }
 
-    /// Prefetches the metadata of a frame into the CPU caches.
-    pub(crate) fn prefetch_facts(&self, index: u32) {
-        prefetch_read(&raw const self.all[index as usize]);
-    }
-
     /// Returns the usage counts of the frames.
     #[inline]
     pub(crate) fn usage(&self) -> &UsageCounts {
@@ -308,7 +350,7 @@ impl Frames {
     pub(crate) fn take_for_read(&self) -> Option<OwnedFrame> {
         let index = {
             let mut free = self.free();
-            if free.len() > self.reserve { free.take() } else { None }
+            if free.len() > self.limits.reserve { free.take() } else { None }
         };
         index.map(|index| self.own(index))
     }
@@ -316,7 +358,7 @@ impl Frames {
     /// Takes up to `most` frames for pages to be read, under the same limit as [`Frames::take_for_read`].
     pub(crate) fn take_some_for_read(&self, most: usize, into: &mut Vec<OwnedFrame>) {
         let mut free = self.free();
-        let count = free.len().saturating_sub(self.reserve).min(most);
+        let count = free.len().saturating_sub(self.limits.reserve).min(most);
         let taken: Vec<u32> = (0..count).map_while(|_| free.take()).collect();
         drop(free);
         into.extend(taken.into_iter().map(|index| self.own(index)));
@@ -327,7 +369,7 @@ impl Frames {
     pub(crate) fn take_run_for_read(&self, least: usize, most: usize) -> Option<OwnedRun> {
         let (first, count) = {
             let mut free = self.free();
-            let spare = free.len().saturating_sub(self.reserve);
+            let spare = free.len().saturating_sub(self.limits.reserve);
             if spare < least {
                 return None;
             }
@@ -364,15 +406,15 @@ impl Frames {
         let mut taken = 0;
         let mut free = self.free();
         // Counted under the lock, so that threads that take several at a time do not pass the limit together.
-        let count = self.dirty_max().saturating_sub(self.changed_count()).min(most);
+        let count = self.limits.dirty_max().saturating_sub(self.limits.changed_count()).min(most);
         for place in indices.iter_mut().take(count) {
             let Some(index) = free.take() else { break };
             *place = index;
             taken += 1;
         }
-        self.private.fetch_add(taken, Ordering::Relaxed);
+        self.limits.private.fetch_add(taken, Ordering::Relaxed);
         drop(free);
-        indices[..taken].iter().for_each(|index| self.prefetch_facts(*index));
+        indices[..taken].iter().for_each(|index| self.frame(*index).prefetch());
         into.extend(indices[..taken].iter().map(|index| self.own(*index)));
     }
 
@@ -390,41 +432,15 @@ impl Frames {
         }
     }
 
-    /// Returns the most frames that may be dirty or private copies at a time.
-    pub(crate) fn dirty_max(&self) -> usize {
-        self.count() - self.reserve - (self.count() / 8).max(8)
-    }
-
-    pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of frames that cannot be evicted at once, because they are dirty or private copies.
-    pub(crate) fn changed_count(&self) -> usize {
-        self.dirty_count() + self.private.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether there are so many dirty frames that some should be written early.
-    pub(crate) fn has_many_dirty(&self) -> bool {
-        let max = self.dirty_max();
-        self.dirty_count() > max - (max / 4).min(DIRTY_SLACK)
-    }
-
-    /// Returns the most frames that one commit may hold as private copies: half of those that may be dirty, so that its source
-    /// pages and some readers fit as well.
-    pub(crate) fn private_max(&self) -> usize {
-        self.dirty_max() / 2
-    }
-
     /// Marks a dirty frame as written to `at`. The caller holds the lock of the page's shard.
     pub(crate) fn set_clean(&self, index: u32, at: Location) {
         self.frame(index).set_disk(at);
-        self.dirty.fetch_sub(1, Ordering::Relaxed);
+        self.limits.dirty.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns frames taken for private copies.
     pub(crate) fn give_back_private(&self, frames: Vec<OwnedFrame>) {
-        self.private.fetch_sub(frames.len(), Ordering::Relaxed);
+        self.limits.private.fetch_sub(frames.len(), Ordering::Relaxed);
         self.give_back(frames);
     }
 
@@ -436,13 +452,7 @@ impl Frames {
             index
         };
         let indices: Vec<u32> = frames.into_iter().map(put_down).collect();
-        self.set_free(indices);
-    }
-
-    /// Adds frames to the free list. Their buffers must be in place, and their numbers stored nowhere else.
-    fn set_free(&self, frames: impl IntoIterator<Item = u32>) {
-        let mut free = self.free();
-        frames.into_iter().for_each(|index| free.put(index));
+        self.free().put_all(indices);
     }
 
     /// Publishes a frame with a block of compressed pages: from now on its bytes do not change. The caller then adds the
@@ -467,8 +477,8 @@ impl Frames {
         );
         if facts.disk.is_none() {
             // Only private copies are new to the disk.
-            self.dirty.fetch_add(1, Ordering::Relaxed);
-            self.private.fetch_sub(1, Ordering::Relaxed);
+            self.limits.dirty.fetch_add(1, Ordering::Relaxed);
+            self.limits.private.fetch_sub(1, Ordering::Relaxed);
         }
         frame.page.store(facts.page.0, Ordering::Relaxed);
         frame.commit.store(facts.commit.0, Ordering::Relaxed);
@@ -495,10 +505,10 @@ impl Frames {
             debug_assert!(frame.is_published() && frame.pins() == 0, "recycled a frame in use");
             frame.published.store(false, Ordering::Relaxed);
             if frame.disk().is_none() {
-                self.dirty.fetch_sub(1, Ordering::Relaxed);
+                self.limits.dirty.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        self.set_free(frames.iter().copied());
+        self.free().put_all(frames.iter().copied());
     }
 
     /// Returns the bytes of memory that the frames take.
@@ -548,6 +558,11 @@ impl FreeFrames {
         self.count += usize::from(self.groups[group] & bit == 0);
         self.groups[group] |= bit;
         self.list(group);
+    }
+
+    /// Adds frames to the set. Their buffers must be in place, and their numbers stored nowhere else.
+    pub(crate) fn put_all(&mut self, frames: impl IntoIterator<Item = u32>) {
+        frames.into_iter().for_each(|frame| self.put(frame));
     }
 
     /// Removes one free frame from the set and returns its number; `None` when no frame is free.

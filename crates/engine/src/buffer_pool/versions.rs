@@ -13,7 +13,6 @@ mod chunked_queue;
 mod history;
 mod leaf_loads;
 mod private_copies;
-mod reclamation;
 mod registry;
 mod writer_signal;
 
@@ -161,7 +160,7 @@ impl Versions {
     /// Records a publication: the changed pages, and the versions that it superseded.
     pub(super) fn note_published(&self, seq: CommitSeq, changed: &[PageId], superseded: Vec<SupersededVersion>) {
         self.metadata().note_changed(seq, changed);
-        if self.frames().has_many_dirty() {
+        if self.frames().limits().has_many_dirty() {
             // Evicts ahead of need, so that the next commits find frames.
             self.signal.wake();
         }

@@ -212,7 +212,7 @@ impl Metadata {
     /// `more_pages` more pages. Dirty pages are counted under the lock: a commit that has just published its pages and
     /// ended its reservation is then counted as dirty.
     pub(crate) fn promised_blocks(&self, frames: &Frames, state: &MetadataState, more_pages: u64) -> u64 {
-        frames.dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
+        frames.limits().dirty_count() as u64 + state.reserved + 2 * self.nodes(frames, state, more_pages)
     }
 
     /// Returns the most nodes that the page table could have with `more_pages` more pages: no more than a table without
@@ -221,7 +221,8 @@ impl Metadata {
         let pages = state.ids.end() + more_pages;
         let levels = levels_for(pages, self.page_bytes);
         let without_gaps: u64 = (0..levels).map(|level| nodes_on_level(pages, level, self.page_bytes)).sum();
-        let unnamed = pages.saturating_sub(state.map.page_count()) + frames.dirty_count() as u64 + state.reserved;
+        let unnamed =
+            pages.saturating_sub(state.map.page_count()) + frames.limits().dirty_count() as u64 + state.reserved;
         let added = unnamed.div_ceil(entries_per_node(self.page_bytes)) + 2 * u64::from(levels);
         without_gaps.min(state.map.node_count() + added)
     }

@@ -173,7 +173,7 @@ impl Installer {
         for CompletedRead { read, owned, .. } in completed {
             self.versions.pages().prefetch(read.page());
             if let Some(owned) = owned {
-                self.versions.frames().prefetch_facts(owned.index);
+                self.versions.frames().frame(owned.index).prefetch();
             }
         }
     }

@@ -41,7 +41,7 @@ fn stopped() -> StoppedPool {
     assert!(dirty > 0, "{:?}", pool.stats());
     let mut pinned = Vec::new();
     let mut pins = pages.iter().rev();
-    while pinned.len() + dirty + pool.versions.frames().reserve() < FRAMES_MIN {
+    while pinned.len() + dirty + pool.versions.frames().limits().reserve() < FRAMES_MIN {
         let mut ticket = pool.request(&[miss(*pins.next().expect("more pages than frames"))], Permit::any());
         ticket.wait().unwrap();
         pinned.push(ticket);

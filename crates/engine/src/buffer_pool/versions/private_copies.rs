@@ -219,7 +219,7 @@ impl Pages for PrivateCopies<'_> {
 
     fn fetch(&self, id: PageId, bytes: Range<usize>) {
         if let Entry::Resident(frame) = self.versions.pages().entry(id) {
-            self.versions.frames().prefetch_facts(frame);
+            self.versions.frames().frame(frame).prefetch();
             // SAFETY: found under the guard, which lives as long as the slice.
             let page = unsafe { self.versions.frames().bytes(frame) };
             let end = (HEADER_BYTES + bytes.end).min(page.len());
@@ -239,7 +239,7 @@ impl pages::PageCopies for PrivateCopies<'_> {
         let total = self.copies.len() + frames;
         // A request for more frames than one commit may hold returns `Full` as well: the caller compares it with
         // `copy_frames_max` and publishes in portions.
-        if total > self.versions.frames().private_max() {
+        if total > self.versions.frames().limits().private_max() {
             return Err(Wait::Full { frames: total });
         }
         while self.reserved.len() < frames {
