@@ -392,15 +392,8 @@ impl Frames {
         OwnedFrame { index, buffer: buffer.unwrap_or_else(|| unreachable!("a free frame has its memory")) }
     }
 
-    /// Takes a frame for a private copy. Returns `None` also while too many frames are dirty: so readers always find frames that
-    /// can be evicted without a write, even when the disk is full.
-    pub(crate) fn take_for_write(&self) -> Option<OwnedFrame> {
-        let mut taken = Vec::new();
-        self.take_some_for_write(1, &mut taken);
-        taken.pop()
-    }
-
-    /// Takes up to `most` frames for private copies, and a few at most, under the same limit as [`Frames::take_for_write`].
+    /// Takes up to `most` frames for private copies, and a few at most. Takes none also while too many frames are dirty: so readers always
+    /// find frames that can be evicted without a write, even when the disk is full.
     pub(crate) fn take_some_for_write(&self, most: usize, into: &mut Vec<OwnedFrame>) {
         let mut indices = [0; FRAMES_AT_ONCE];
         let mut taken = 0;

@@ -310,10 +310,11 @@ impl FrameWaitQueue {
         let mut state = self.lock();
         while let Some((first, since)) = state.waiting.front().cloned() {
             let wanted = first.frames_missing();
-            while state.reserved.len() < wanted
-                && let Some(frame) = self.frames.take_for_write()
-            {
-                state.reserved.push(frame);
+            let mut has_more = true;
+            while has_more && state.reserved.len() < wanted {
+                let before = state.reserved.len();
+                self.frames.take_some_for_write(1, &mut state.reserved);
+                has_more = state.reserved.len() > before;
             }
             if state.reserved.len() < wanted {
                 break;
