@@ -18,6 +18,8 @@ pub(in crate::db) mod stats;
 pub(in crate::db) mod stream;
 pub(in crate::db) mod table;
 pub(in crate::db) mod tail;
+#[cfg(feature = "tokio")]
+pub(in crate::db) mod tokio;
 pub(in crate::db) mod transaction_handle;
 pub(in crate::db) mod typed_entries;
 pub(in crate::db) mod typed_table;

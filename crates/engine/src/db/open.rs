@@ -8,6 +8,8 @@ pub(in crate::db) mod opening;
 pub(in crate::db) mod owner;
 pub(crate) mod read_only;
 pub(in crate::db) mod replay;
+pub(in crate::db) mod stats_socket;
 pub(in crate::db) mod stripes;
 pub(in crate::db) mod unfinished;
 pub(in crate::db) mod view;
+pub(in crate::db) mod watched_directory;

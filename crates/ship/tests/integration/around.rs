@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faults, FaultyStore, Source, directory, empty, options, settings};
-use crate::shipped::{bytes, latest, names, remove, ship_some};
 use nofault::clock::ManualClock;
 use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
@@ -14,6 +12,9 @@ use nofault_ship::{Error, ErrorKind, Point, Ship, ShipOptions, history, rebuild,
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+
+use crate::common::{Faults, FaultyStore, Source, directory, empty, options, settings};
+use crate::shipped::{bytes, latest, names, remove, ship_some};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     Address, Error, ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore, restore_into,
     restore_with_progress, verify,
 };
 use object_store::ObjectStore;
+
+use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 
 fn address(folder: &Path) -> Address {
     Address::parse(folder.join("shop").to_str().unwrap()).unwrap()

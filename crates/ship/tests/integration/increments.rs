@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::settings::Compression;
 use nofault::{CommitSeq, Db};
@@ -17,6 +16,8 @@ use nofault_sim::{SimOptions, SimWorld};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _};
+
+use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
 
 /// Rows of the table of which a base of the whole mostly consists.
 const ROWS: u32 = 400;

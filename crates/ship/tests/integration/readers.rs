@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faults, FaultyStore, Source, empty, options, settings};
-use crate::shipped::{bytes, latest, names, remove, ship_some};
 use nofault::CommitSeq;
 use nofault_ship::{ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore_into, verify};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+
+use crate::common::{Faults, FaultyStore, Source, empty, options, settings};
+use crate::shipped::{bytes, latest, names, remove, ship_some};
 
 /// Before, the object behind a commit was read to name the next one, and without it the commit could not be restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

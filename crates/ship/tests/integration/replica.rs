@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
@@ -15,6 +14,8 @@ use nofault_ship::{
 use nofault_sim::depth::by_depth;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt as _};
+
+use crate::common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
 
 fn often() -> ReplicaOptions {
     ReplicaOptions { every: Duration::from_millis(2), ..ReplicaOptions::new("shop") }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
 use futures_util::StreamExt as _;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{ErrorKind, Point, Ship, ShipOptions, history, restore_into, verify};
@@ -12,6 +11,8 @@ use nofault_sim::{SimOptions, SimWorld};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _};
+
+use crate::common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
 
 /// Restores a point and checks it. Returns the commit.
 async fn check_restore(source: &Source, store: &Arc<InMemory>, point: Point, what: &str) -> CommitSeq {

@@ -6,9 +6,6 @@
 //! A runtime's part does not keep the database open: it is a task waiting for reads, so it would wait for ever. It is
 //! told when the database is closed, and may outlive it for a moment, in which no read completes.
 
-#[cfg(feature = "tokio")]
-mod tokio;
-
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};

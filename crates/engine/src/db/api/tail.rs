@@ -8,6 +8,14 @@
 //! Kept true by: only groups that are durable together with all before them are read, so no power cut takes back what a
 //! tail has returned. The snapshot that a tail begins with is durable before it is returned, too.
 
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::ops::Bound;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::SystemTime;
+
 use super::batch::Batch;
 use super::schema;
 use super::schema::TableTypes;
@@ -26,13 +34,6 @@ use crate::format::catalog::{is_name, loaded_table};
 use crate::format::{CommitSeq, Moment, TableId, record};
 use crate::pages::{Durability, Snapshot as _, Store as _};
 use crate::wal::{Anchor, LogHold, TailReader, TailRecord};
-use std::collections::{HashMap, VecDeque};
-use std::future::poll_fn;
-use std::ops::Bound;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::SystemTime;
 
 /// Bytes of log that a tail keeps until its owner sets another limit.
 const BYTES_MAX: u64 = 1 << 30;

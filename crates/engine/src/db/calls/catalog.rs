@@ -1,6 +1,10 @@
 //! Reads the catalog, the table of tables, and skips its damaged pages: the tables named in the intact pages can still
 //! be opened.
 
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
 use super::loader::Loader;
 use super::tables::{FixedTables, Tables, in_catalog, is_damage};
 use crate::btree::{FoundValue, Tree};
@@ -13,8 +17,6 @@ use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Snapshot as _, Store};
 use crate::reread::READS;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
-use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 /// The tables of a database, as far as its catalog can be read.
 ///

@@ -6,6 +6,10 @@
 //! attempts keep failing because of other commits, occupies the section (`large`): in a task a dedicated thread does
 //! that, and completes the commit even when the future is dropped.
 
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
 use super::commit_error::{CommitResult, conflict};
 use super::commit_pages::{CommitPages, Others, PrefetchOutcome};
 use super::large::LargeCommits;
@@ -29,9 +33,6 @@ use crate::sync::semaphore::Permit;
 use crate::transaction::precedence::{Claim, ClaimId, ClaimScope};
 use crate::transaction::reads::ReadSet;
 use crate::transaction::{Commit, CommitReceipt, Op, Refusal, Size, encode};
-use std::any::Any;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 /// Returns a guard that keeps the database open until it is dropped; `None` once the database is closed.
 pub(in crate::db) type Keep = Box<dyn Fn() -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;

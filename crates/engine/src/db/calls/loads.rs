@@ -1,12 +1,13 @@
 //! Bulk loads as other calls see them: the entries that a load takes, in order, and the list of the loads under way, during which keys of
 //! their tables are not written by others.
 
-use crate::btree::overflow::VALUE_BYTES_MAX;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::Moment;
 use std::cmp::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
+
+use crate::btree::overflow::VALUE_BYTES_MAX;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Moment;
 
 /// The thread, if any, that holds the commit section for a bulk load while it runs the caller's iterator.
 #[derive(Debug, Default)]

@@ -4,13 +4,15 @@
 //! table it belongs to. So a handle of a table that was dropped finds pages that are not its own, or none: an error, which
 //! [`Tables::explain`] turns into the right one. A snapshot from before the drop still has the table: its errors stay.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustc_hash::FxHashMap;
+
 use crate::btree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::transaction::Op;
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The commit number of a view that sees every drop, including drops that are not visible yet.
 pub(in crate::db) const NEWEST: CommitSeq = CommitSeq(u64::MAX);

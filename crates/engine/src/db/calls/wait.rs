@@ -8,17 +8,18 @@
 //! second poll submits them together, unless a thread that completes a batch has done so before. A task with submitted
 //! reads submits nothing more: it would send each read that others have just added alone.
 
-use crate::driver::{block_on, blocks};
-use crate::error::Result;
-use crate::events;
-use crate::pages::{CommitLog, Durability, LogPosition, Store, Ticket};
-use crate::transaction::{CommitReceipt, Commits};
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use crate::driver::{block_on, blocks};
+use crate::error::Result;
+use crate::events;
+use crate::pages::{CommitLog, Durability, LogPosition, Store, Ticket};
+use crate::transaction::{CommitReceipt, Commits};
 
 /// Operations that a task may complete without waiting before it yields to other tasks.
 const HITS_BEFORE_YIELD: u32 = 128;

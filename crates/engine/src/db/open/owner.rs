@@ -1,8 +1,6 @@
 //! The parts of a database besides its core: its threads, its lock, and access to its files. Dropping the owner closes
 //! the database.
 
-mod stats_socket;
-
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::path::Path;
@@ -13,10 +11,10 @@ use std::time::Instant;
 use nofault_io::disk::{Disk, DiskInfo};
 use nofault_io::process::Process;
 
-use self::stats_socket::{Counters, StatsSocket};
 use super::close::Closing;
 use super::closing::Opening;
 use super::disk_access::DiskAccess;
+use super::stats_socket::{Counters, StatsSocket};
 use crate::background;
 use crate::buffer_pool::{BufferPool, PoolWork, Relocator};
 use crate::checkpoint::{Background, Checkpointer};

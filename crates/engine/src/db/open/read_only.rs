@@ -10,8 +10,6 @@
 //! 2. An error explained by a concurrent change is no damage: the database is opened again.
 //! 3. A handle never changes what it shows: [`Db::refresh`] replaces it.
 
-mod watched_directory;
-
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,11 +19,11 @@ use nofault_io::disk::{DirectIo, Directory};
 use nofault_io::folder::{Backend, Entry, Folder};
 use nofault_io::overlay::Overlay;
 
-use self::watched_directory::WatchedDirectory;
 use super::handle::Db;
 use super::opening::{open_in, require_folder};
 use super::stripes::{self, Places};
 use super::view::{Attempt, Source, View};
+use super::watched_directory::WatchedDirectory;
 use crate::db::calls::thread;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;

@@ -34,9 +34,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The counters and histograms, by their names.
 #[derive(Default)]
-pub(super) struct Counters {
-    pub(super) numbers: Vec<(&'static str, u64)>,
-    pub(super) histograms: Vec<(&'static str, Histogram)>,
+pub(in crate::db) struct Counters {
+    pub(in crate::db) numbers: Vec<(&'static str, u64)>,
+    pub(in crate::db) histograms: Vec<(&'static str, Histogram)>,
 }
 
 /// A socket, and the thread that serves it. Dropping it ends the thread and removes the socket.
@@ -53,7 +53,7 @@ impl StatsSocket {
     ///
     /// # Errors
     /// The error of the system, as on file systems without sockets.
-    pub(super) fn serve(path: &Path, counters: impl Fn() -> Counters + Send + 'static) -> Result<Self> {
+    pub(in crate::db) fn serve(path: &Path, counters: impl Fn() -> Counters + Send + 'static) -> Result<Self> {
         let above = File::open(path)?;
         // By descriptor: names of sockets are short, and paths of folders need not be.
         let own = |file: &File, name: &str| format!("/proc/self/fd/{}/{name}", file.as_raw_fd());

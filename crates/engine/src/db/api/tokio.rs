@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-use super::Completions;
+use super::completions::Completions;
 use crate::db::open::handle::Db;
 use crate::error::{Error, ErrorKind, Result};
 

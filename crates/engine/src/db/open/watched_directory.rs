@@ -13,13 +13,13 @@ use crate::recovery::names::DATA;
 
 /// A directory of which one file is read under a registration, or under a lock that keeps writers out.
 #[derive(Debug)]
-pub(super) struct WatchedDirectory {
+pub(in crate::db) struct WatchedDirectory {
     below: Arc<dyn Directory>,
     registration: Option<Arc<Registration>>,
 }
 
 impl WatchedDirectory {
-    pub(super) fn new(below: Arc<dyn Directory>, registration: Option<Arc<Registration>>) -> Self {
+    pub(in crate::db) fn new(below: Arc<dyn Directory>, registration: Option<Arc<Registration>>) -> Self {
         Self { below, registration }
     }
 }
