@@ -547,3 +547,50 @@ fn a_map_that_never_filled_memory_has_no_figure_and_no_other_hint_stands_in_for_
     assert!(told.text.contains("mmap RANDOM · 16 threads"), "{}", told.text);
     assert_eq!(decided(&records.file, "half-of-direct").outcome, Outcome::NotMeasured);
 }
+
+/// All that the rules say of the records of [`made`], claim by claim and of all of them in one file, and of a full file: a
+/// line for each outcome, text and trial.
+fn all_decisions() -> String {
+    let mut lines = String::new();
+    let mut note = |of: &str, decision: &Decision| {
+        lines.push_str(&format!("{of}: {}: {}\n", decision.outcome.words(), decision.text));
+        lines.extend(decision.trials.iter().map(|trial| format!("    {trial}\n")));
+    };
+    let mut files = vec![("full", synthetic::full(3))];
+    for (name, so) in [("confirmed", true), ("refuted", false)] {
+        let mut together = Made::new();
+        for claim in claims::all() {
+            let mut records = Made::new();
+            made(claim.id, so, &mut records);
+            note(&format!("{} {name}", claim.id), &decided(&records.file, claim.id));
+            made(claim.id, so, &mut together);
+        }
+        files.push((name, together.file));
+    }
+    for (name, file) in files {
+        if let Ok(folder) = std::env::var("NOFAULT_KEEP_REPORTS") {
+            std::fs::write(format!("{folder}/claims-{name}.html"), nofault_lab::report::html(&file).unwrap()).unwrap();
+            let json = nofault_lab::table::summary_json(&file).unwrap();
+            std::fs::write(format!("{folder}/claims-{name}.json"), json).unwrap();
+        }
+        for answer in claims::answers(&file, &Summary::of(&file)) {
+            note(&format!("{} in {name}", answer.id), &answer.decision);
+        }
+    }
+    lines
+}
+
+/// A rule may be written anew, but what it says of the same records stays. A change that is meant is written by
+/// `NOFAULT_WRITE_CLAIMS=1 cargo test -p nofault-lab --test report every_rule`.
+#[test]
+fn every_rule_decides_the_same_records_in_the_same_words() {
+    let (kept, now) = (include_str!("claims.txt"), all_decisions());
+    if std::env::var_os("NOFAULT_WRITE_CLAIMS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/report/claims.txt"), &now).unwrap();
+        return;
+    }
+    for (was, is) in kept.lines().zip(now.lines()) {
+        assert_eq!(was, is);
+    }
+    assert_eq!(kept.len(), now.len(), "claims.txt ends before the decisions do, or after them");
+}
