@@ -3,6 +3,7 @@
 
 use crate::format::Unit;
 use crate::judge::best;
+use crate::methods::Method;
 use crate::record::{CacheState, ExperimentId};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
@@ -58,11 +59,11 @@ pub struct LiteratureRow {
 /// Creates a row of a table.
 pub(crate) const fn row(
     label: &'static str,
-    method: &'static str,
+    method: &'static Method,
     values: &'static [f64],
     note: &'static str,
 ) -> LiteratureRow {
-    LiteratureRow { label, method, values, note }
+    LiteratureRow { label, method: method.id, values, note }
 }
 
 /// The paper "Are You Sure You Want to Use MMAP in Your Database Management System?".

@@ -1,8 +1,16 @@
 //! Methods, as data: the name of each for people, how it reaches its data, how its writes become durable, its colour.
-//! Each experiment has a table of methods; shared ones are here. A method is looked up by its id, and no property
-//! is derived from the id's letters.
+//!
+//! A method is a constant: plans, claims, findings and published figures name the constant, so that a wrong name does not
+//! compile. Its id stands in the constant's definition alone; records have ids, which [`find`] looks up, and no property is
+//! derived from an id's letters. Methods of one experiment are defined in its folder, the others here.
 
+use nofault_io::mapped::Advice;
 use serde::Serialize;
+
+use crate::read_loops::fio::Engine;
+use crate::read_loops::pool;
+use crate::read_loops::sync::Means;
+use crate::stores;
 
 /// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +50,35 @@ impl Family {
     }
 }
 
+/// The code path and settings by which a method reads blocks of a file or device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through a map with this advice to the kernel.
+    Map(Advice),
+    /// By `pread` on threads.
+    Sync(Means),
+    /// By an io_uring past the page cache.
+    Ring,
+    /// Through the engine's buffer pool.
+    Pool(pool::Calls),
+    /// By fio past the page cache, as the outside baseline.
+    Fio(Engine),
+}
+
+impl Way {
+    /// Whether reads bypass the page cache, so that the device reads exactly the requested bytes.
+    pub(crate) fn is_direct(self) -> bool {
+        matches!(self, Self::Sync(Means::Direct) | Self::Ring | Self::Fio(_))
+    }
+
+    /// Whether the figures depend on the kernel's read-ahead.
+    pub(crate) fn reads_ahead(self) -> bool {
+        matches!(self, Self::Map(Advice::Normal | Advice::Sequential) | Self::Sync(Means::Buffered))
+    }
+}
+
 /// A way to do the work of an experiment: the unit of comparison.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Method {
     /// Stable id in records and on the command line.
     pub id: &'static str,
@@ -51,6 +86,8 @@ pub struct Method {
     pub title: &'static str,
     /// How the method reaches its data.
     pub family: Family,
+    /// How the method reads blocks, where experiments plan it by [`crate::read_trials`].
+    pub(crate) way: Option<Way>,
     /// For an outside baseline: the family of the lab's own methods that make the same calls.
     pub baseline_of: Option<Family>,
     /// The method's colour class in the report.
@@ -158,6 +195,7 @@ impl Method {
             id,
             title,
             family,
+            way: None,
             baseline_of: None,
             tone: family.tone(),
             durability,
@@ -168,6 +206,11 @@ impl Method {
             warm,
             in_flight: InFlight::OfThreads,
         }
+    }
+
+    /// Returns the method with the way in which it reads blocks.
+    const fn reads(self, way: Way) -> Self {
+        Self { way: Some(way), ..self }
     }
 
     /// Returns the method with its data in huge pages.
@@ -221,33 +264,68 @@ impl Method {
     }
 }
 
-/// The methods that several experiments share.
-pub static SHARED: &[Method] = &[
-    Method::new("mmap-normal", "mmap NORMAL", Family::Mapped).toned("t1"),
-    Method::new("mmap-random", "mmap RANDOM", Family::Mapped),
-    Method::new("mmap-sequential", "mmap SEQUENTIAL", Family::Mapped).toned("t2"),
-    Method::new("pread-buffered", "pread buffered", Family::Buffered),
-    Method::new("pread-direct", "pread O_DIRECT", Family::Direct),
-    Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring).by_depth(),
-    Method::new("mmap", "mmap RANDOM", Family::Mapped),
-    Method::new("pread-buffered-random", "pread buffered, RANDOM hint", Family::Buffered),
-    Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring).by_depth(),
-    Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).baseline_of(Family::Ring),
-    Method::new("fio-psync-direct", "fio psync", Family::Baseline).baseline_of(Family::Direct),
-    Method::new("os-cow", "OS copy-on-write, as MMAPv1 does it", Family::Mapped).database(),
-    Method::new("user-cow", "user copy-on-write, in the map", Family::Mapped).database(),
-    Method::new("user-cow-pwrite", "user copy-on-write, by pwrite", Family::Mapped).database(),
-    Method::new("mapped-log", "read-only map, the engine's log", Family::Mapped).database(),
-    Method::new("shadow", "shadow paging, as LMDB does it", Family::Mapped).shadow().database(),
-    Method::new("shadow-writemap", "shadow paging, WRITEMAP", Family::Mapped).shadow().database(),
-    Method::new("lmdb", "LMDB", Family::Mapped).shadow().database(),
-    Method::new("sqlite", "SQLite", Family::Buffered).database(),
-    Method::new("pool", "nofault pool", Family::Pool),
-    Method::new("pool-tasks", "nofault pool, tasks", Family::Pool).by_depth(),
-    Method::new("engine", "engine", Family::Ring).database(),
-    Method::new("nofault", "nofault", Family::Pool).database(),
-    Method::new("redb", "redb", Family::Buffered).database(),
-];
+/// A record names a method by its id.
+impl PartialEq<Method> for String {
+    fn eq(&self, method: &Method) -> bool {
+        self == method.id
+    }
+}
+
+impl PartialEq<Method> for &str {
+    fn eq(&self, method: &Method) -> bool {
+        *self == method.id
+    }
+}
+
+/// Defines methods: a constant for each, and the table of them in which ids are looked up.
+macro_rules! methods {
+    ($(#[$doc:meta])* $visibility:vis $table:ident: $($name:ident = $method:expr;)*) => {
+        $($visibility const $name: Method = $method;)*
+
+        $(#[$doc])*
+        $visibility static $table: &[Method] = &[$($name),*];
+    };
+}
+
+pub(crate) use methods;
+
+methods! {
+    /// The methods that several experiments share, or that [`Way`] reads for.
+    pub(crate) SHARED:
+    MMAP_NORMAL = Method::new("mmap-normal", "mmap NORMAL", Family::Mapped).toned("t1").reads(Way::Map(Advice::Normal));
+    MMAP_RANDOM = Method::new("mmap-random", "mmap RANDOM", Family::Mapped).reads(Way::Map(Advice::Random));
+    MMAP_SEQUENTIAL = Method::new("mmap-sequential", "mmap SEQUENTIAL", Family::Mapped).toned("t2").reads(Way::Map(Advice::Sequential));
+    PREAD_BUFFERED = Method::new("pread-buffered", "pread buffered", Family::Buffered).reads(Way::Sync(Means::Buffered));
+    PREAD_DIRECT = Method::new("pread-direct", "pread O_DIRECT", Family::Direct).reads(Way::Sync(Means::Direct));
+    URING_DIRECT = Method::new("uring-direct", "io_uring O_DIRECT", Family::Ring).by_depth().reads(Way::Ring);
+    MMAP = Method::new("mmap", "mmap RANDOM", Family::Mapped);
+    PREAD_BUFFERED_RANDOM = Method::new("pread-buffered-random", "pread buffered, RANDOM hint", Family::Buffered).reads(Way::Sync(Means::BufferedRandom));
+    FIO_URING = Method::new("fio-uring", "fio io_uring", Family::Baseline).baseline_of(Family::Ring).by_depth().reads(Way::Fio(Engine::Uring));
+    FIO_URING_DIRECT = Method::new("fio-uring-direct", "fio io_uring", Family::Baseline).baseline_of(Family::Ring);
+    FIO_PSYNC_DIRECT = Method::new("fio-psync-direct", "fio psync", Family::Baseline).baseline_of(Family::Direct);
+    OS_COW = Method::new("os-cow", "OS copy-on-write, as MMAPv1 does it", Family::Mapped).database();
+    USER_COW = Method::new("user-cow", "user copy-on-write, in the map", Family::Mapped).database();
+    USER_COW_PWRITE = Method::new("user-cow-pwrite", "user copy-on-write, by pwrite", Family::Mapped).database();
+    MAPPED_LOG = Method::new("mapped-log", "read-only map, the engine's log", Family::Mapped).database();
+    SHADOW = Method::new("shadow", "shadow paging, as LMDB does it", Family::Mapped).shadow().database();
+    SHADOW_WRITEMAP = Method::new("shadow-writemap", "shadow paging, WRITEMAP", Family::Mapped).shadow().database();
+    LMDB = Method::new(stores::LMDB, "LMDB", Family::Mapped).shadow().database();
+    SQLITE = Method::new(stores::SQLITE, "SQLite", Family::Buffered).database();
+    POOL = Method::new("pool", "nofault pool", Family::Pool).reads(Way::Pool(pool::Calls::Threads));
+    POOL_TASKS = Method::new("pool-tasks", "nofault pool, tasks", Family::Pool).by_depth().reads(Way::Pool(pool::Calls::Tasks));
+    ENGINE = Method::new("engine", "engine", Family::Ring).database();
+    NOFAULT = Method::new(stores::ENGINE, "nofault", Family::Pool).database();
+    REDB = Method::new(stores::REDB, "redb", Family::Buffered).database();
+    FJALL = Method::new(stores::FJALL, "fjall", Family::Buffered).database();
+    LMDB_READAHEAD = Method::new(stores::LMDB_READ_AHEAD, "LMDB, read-ahead", Family::Mapped).shadow().database();
+    ROCKSDB = Method::new(stores::ROCKSDB, "RocksDB", Family::Buffered).database();
+    ROCKSDB_DIRECT = Method::new(stores::ROCKSDB_DIRECT, "RocksDB, O_DIRECT", Family::Direct).database();
+    BF_TREE = Method::new(stores::BF_TREE, "Bf-Tree", Family::Buffered).database();
+    PREAD_CACHED = Method::new("pread-cached", "pread, cached", Family::Buffered);
+    FIO_PSYNC = Method::new("fio-psync", "fio psync", Family::Baseline).baseline_of(Family::Direct).reads(Way::Fio(Engine::Psync));
+    POOL_GET_MANY = Method::new("pool-get-many", "nofault pool, get_many", Family::Pool).by_depth().batched().reads(Way::Pool(pool::Calls::Batches));
+    PREAD_DONTCACHE = Method::new("pread-dontcache", "pread RWF_DONTCACHE", Family::Buffered).reads(Way::Sync(Means::DontCache));
+}
 
 /// Finds a method by its id: in the experiment's own table, otherwise in the shared one.
 pub fn find(own: &'static [Method], id: &str) -> Option<&'static Method> {

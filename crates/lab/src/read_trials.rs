@@ -1,23 +1,23 @@
-//! Code shared by the experiments reading data larger than memory: the table of methods, planning within this machine's abilities, executing one
+//! Code shared by the experiments reading data larger than memory: planning within this machine's abilities, executing one
 //! method, and the signs that a trial's figures are doubtful.
 
-use crate::machine::ram::is_zram;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::{DirectIo, DiskNoteKind, FileOptions};
 use nofault_io::error::ErrorKind;
-use nofault_io::mapped::Advice;
 use nofault_io::psync::PsyncDisk;
 
 use crate::config::{Choice, Config};
 use crate::error::{LabError, Result};
 use crate::experiment::{Available, Context, Plan};
+use crate::machine::ram::is_zram;
 use crate::measure::{self, Measurement};
+use crate::methods::{self, Method, Way};
 use crate::read_loops::fill::{self, Memory};
 use crate::read_loops::fio::{self, Engine};
-use crate::read_loops::pool::{self, Calls, Pool};
+use crate::read_loops::pool::{self, Pool};
 use crate::read_loops::settle::{self, Reader};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern, map, ring};
@@ -25,54 +25,6 @@ use crate::record::{
     ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, WarningKind,
 };
 use crate::workload::Layout;
-
-/// The code path and settings by which a method reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Through a map with this advice to the kernel.
-    Map(Advice),
-    /// By `pread` on threads.
-    Sync(Means),
-    /// By an io_uring past the page cache.
-    Ring,
-    /// Through the engine's buffer pool.
-    Pool(Calls),
-    /// By fio past the page cache, as the outside baseline.
-    Fio(Engine),
-}
-
-/// The methods by their ids.
-const WAYS: [(&str, Way); 13] = [
-    ("mmap-random", Way::Map(Advice::Random)),
-    ("mmap-normal", Way::Map(Advice::Normal)),
-    ("mmap-sequential", Way::Map(Advice::Sequential)),
-    ("pread-buffered", Way::Sync(Means::Buffered)),
-    ("pread-buffered-random", Way::Sync(Means::BufferedRandom)),
-    ("pread-dontcache", Way::Sync(Means::DontCache)),
-    ("pread-direct", Way::Sync(Means::Direct)),
-    ("uring-direct", Way::Ring),
-    ("pool", Way::Pool(Calls::Threads)),
-    ("pool-tasks", Way::Pool(Calls::Tasks)),
-    ("pool-get-many", Way::Pool(Calls::Batches)),
-    ("fio-psync", Way::Fio(Engine::Psync)),
-    ("fio-uring", Way::Fio(Engine::Uring)),
-];
-
-impl Way {
-    fn of(method: &str) -> Option<Self> {
-        WAYS.iter().find(|(id, _)| *id == method).map(|(_, way)| *way)
-    }
-
-    /// Whether reads bypass the page cache, so that the device reads exactly the requested bytes.
-    fn is_direct(self) -> bool {
-        matches!(self, Self::Sync(Means::Direct) | Self::Ring | Self::Fio(_))
-    }
-
-    /// Whether the figures depend on the kernel's read-ahead.
-    fn reads_ahead(self) -> bool {
-        matches!(self, Self::Map(Advice::Normal | Advice::Sequential) | Self::Sync(Means::Buffered))
-    }
-}
 
 /// Plans the trials of one experiment on one target.
 pub(super) struct Planner<'a> {
@@ -90,8 +42,8 @@ pub(super) struct Planner<'a> {
 impl Planner<'_> {
     /// Adds a trial of a method for each of `params`; or one skip with the reason, where this machine cannot run the
     /// method.
-    pub(super) fn add(&mut self, method: &str, params: impl IntoIterator<Item = Params>) {
-        let Some(way) = Way::of(method) else { return };
+    pub(super) fn add(&mut self, method: &Method, params: impl IntoIterator<Item = Params>) {
+        let Some(way) = method.way else { return };
         if let Some(reason) = self.refusal(way) {
             self.skip(method, reason);
             return;
@@ -113,7 +65,7 @@ impl Planner<'_> {
 
     /// Adds a trial of a method that reads ahead for each of `params`, with the device's read-ahead off, which needs root; or one
     /// skip with the reason.
-    pub(super) fn add_without_read_ahead(&mut self, method: &str, params: impl IntoIterator<Item = Params>) {
+    pub(super) fn add_without_read_ahead(&mut self, method: &Method, params: impl IntoIterator<Item = Params>) {
         if !self.available.root {
             self.skip(method, "with the device's read-ahead off: setting it needs root; run with sudo".into());
             return;
@@ -125,18 +77,18 @@ impl Planner<'_> {
     }
 
     /// Records that a method is skipped on this target.
-    pub(super) fn skip(&mut self, method: &str, reason: String) {
-        self.plan.skips.push(Skip::new(self.experiment, &self.target.label, method, reason));
+    pub(super) fn skip(&mut self, method: &Method, reason: String) {
+        self.plan.skips.push(Skip::new(self.experiment, &self.target.label, method.id, reason));
     }
 
     /// Records that a larger preset measures a method on this target.
-    pub(super) fn leave_to_larger_preset(&mut self, method: &str, reason: &str) {
-        let skip = Skip::new(self.experiment, &self.target.label, method, reason);
+    pub(super) fn leave_to_larger_preset(&mut self, method: &Method, reason: &str) {
+        let skip = Skip::new(self.experiment, &self.target.label, method.id, reason);
         self.plan.skips.push(skip.because(SkipCause::LargerPreset));
     }
 
-    fn push(&mut self, method: &str, params: Params) {
-        let (target, params) = match (Way::of(method), &self.available.pool) {
+    fn push(&mut self, method: &Method, params: Params) {
+        let (target, params) = match (method.way, &self.available.pool) {
             // The same data, as a database of the engine.
             (Some(Way::Pool(_)), Some(pool)) => {
                 let mut params = params;
@@ -145,7 +97,7 @@ impl Planner<'_> {
             }
             _ => (self.target.clone(), params),
         };
-        let base = TrialSpec::of(self.experiment, self.config.seed, target, method);
+        let base = TrialSpec::of(self.experiment, self.config.seed, target, method.id);
         let (duration_s, memory) = (self.duration_s, self.memory);
         self.plan.trials.push(TrialSpec { params, duration_s, memory, ..base });
     }
@@ -228,7 +180,8 @@ pub(super) fn execute(
     (pattern, memory): (Pattern, Memory),
     context: &mut Context<'_>,
 ) -> Result<Outcome> {
-    let way = Way::of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
+    let way =
+        methods::find(&[], &spec.method).and_then(|method| method.way).ok_or_else(|| read_loops::unknown(spec))?;
     let plan = Measurement {
         duration: read_loops::duration_of(spec)?,
         tick: read_loops::tick_of(spec),

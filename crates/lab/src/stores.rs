@@ -31,8 +31,18 @@ use crate::entries::{Data, Key};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::Worker;
 
-/// Id of the engine as a method of experiments with stores.
+/// Ids of the stores in the ways of running them, which are also the ids of methods.
 pub(crate) const ENGINE: &str = "nofault";
+pub(crate) const LMDB: &str = "lmdb";
+pub(crate) const LMDB_READ_AHEAD: &str = "lmdb-readahead";
+pub(crate) const SQLITE: &str = "sqlite";
+pub(crate) const SQLITE_MMAP: &str = "sqlite-mmap";
+pub(crate) const REDB: &str = "redb";
+pub(crate) const FJALL: &str = "fjall";
+pub(crate) const BF_TREE: &str = "bf-tree";
+pub(crate) const ROCKSDB: &str = "rocksdb";
+pub(crate) const ROCKSDB_MMAP: &str = "rocksdb-mmap";
+pub(crate) const ROCKSDB_DIRECT: &str = "rocksdb-direct";
 /// Returns the text in place of a store's figures when the store was not compiled in, for lack of this cargo feature.
 pub(crate) fn not_built(feature: &str) -> String {
     format!("not built: --features {feature}")
@@ -70,20 +80,20 @@ pub(crate) struct Kind {
 /// the page cache, half or less for one that reads through it, none for a map.
 pub(crate) const KINDS: [Kind; 11] = [
     kind(ENGINE, "", 0.7, "the engine: its own pool, O_DIRECT"),
-    kind("lmdb", "", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
-    ahead(kind("lmdb-readahead", "", 0.0, "LMDB, read through a map, with read-ahead")),
-    kind("sqlite", "", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
-    ahead(kind("sqlite-mmap", "", 0.25, "SQLite, WAL, mmap_size above the file's size")),
-    kind("redb", "peers", 0.5, "redb: read calls and its own cache"),
-    kind("fjall", "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
+    kind(LMDB, "", 0.0, "LMDB, read through a map, MDB_NORDAHEAD"),
+    ahead(kind(LMDB_READ_AHEAD, "", 0.0, "LMDB, read through a map, with read-ahead")),
+    kind(SQLITE, "", 0.25, "SQLite, WAL, mmap_size 0: read calls"),
+    ahead(kind(SQLITE_MMAP, "", 0.25, "SQLite, WAL, mmap_size above the file's size")),
+    kind(REDB, "peers", 0.5, "redb: read calls and its own cache"),
+    kind(FJALL, "peers", 0.5, "fjall: an LSM tree in Rust, read calls and a block cache"),
     Kind {
         commits_durably: false,
         value_bytes_max: BF_TREE_VALUE_BYTES_MAX,
-        ..kind("bf-tree", "peers", 0.5, "Bf-Tree: a B-tree in Rust with a cache of records, read calls")
+        ..kind(BF_TREE, "peers", 0.5, "Bf-Tree: a B-tree in Rust with a cache of records, read calls")
     },
-    kind("rocksdb", "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
-    ahead(kind("rocksdb-mmap", "peer-rocksdb", 0.25, "RocksDB with mmap reads")),
-    kind("rocksdb-direct", "peer-rocksdb", 0.6, "RocksDB with direct reads and a larger block cache"),
+    kind(ROCKSDB, "peer-rocksdb", 0.25, "RocksDB: an LSM tree, read calls and a block cache"),
+    ahead(kind(ROCKSDB_MMAP, "peer-rocksdb", 0.25, "RocksDB with mmap reads")),
+    kind(ROCKSDB_DIRECT, "peer-rocksdb", 0.6, "RocksDB with direct reads and a larger block cache"),
 ];
 
 const fn kind(id: &'static str, feature: &'static str, cache_share: f64, what: &'static str) -> Kind {
@@ -207,20 +217,20 @@ pub(crate) trait Reader {
 pub(crate) fn open(id: &str, folder: &Path, room: Room, start: Start) -> Option<Result<Box<dyn Store>>> {
     Some(match id {
         ENGINE => boxed(Engine::start(folder, room, start)),
-        "lmdb" | "lmdb-readahead" => boxed(lmdb::Lmdb::start(folder, room, start, id != "lmdb")),
-        "sqlite" | "sqlite-mmap" => boxed(sqlite::Sqlite::start(folder, room, start, id != "sqlite")),
+        LMDB | LMDB_READ_AHEAD => boxed(lmdb::Lmdb::start(folder, room, start, id != LMDB)),
+        SQLITE | SQLITE_MMAP => boxed(sqlite::Sqlite::start(folder, room, start, id != SQLITE)),
         #[cfg(feature = "peers")]
-        "redb" => boxed(redb::Redb::start(folder, room, start)),
+        REDB => boxed(redb::Redb::start(folder, room, start)),
         #[cfg(feature = "peers")]
-        "bf-tree" => boxed(bf_tree::BfTreeStore::start(folder, room, start)),
+        BF_TREE => boxed(bf_tree::BfTreeStore::start(folder, room, start)),
         #[cfg(feature = "peers")]
-        "fjall" => boxed(fjall::Fjall::start(folder, room, start)),
+        FJALL => boxed(fjall::Fjall::start(folder, room, start)),
         #[cfg(feature = "peer-rocksdb")]
-        "rocksdb" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Buffered)),
+        ROCKSDB => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Buffered)),
         #[cfg(feature = "peer-rocksdb")]
-        "rocksdb-mmap" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Mapped)),
+        ROCKSDB_MMAP => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Mapped)),
         #[cfg(feature = "peer-rocksdb")]
-        "rocksdb-direct" => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Direct)),
+        ROCKSDB_DIRECT => boxed(rocksdb::Rocksdb::start(folder, room, start, rocksdb::Reads::Direct)),
         _ => return None,
     })
 }

@@ -22,13 +22,16 @@ mod closed;
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod open_loop;
 mod params;
 mod words;
 
 use std::path::Path;
 
+use batches::Setup;
+use blocking::Way;
+use candidates::Candidate;
+use closed::Overwrite;
 use nofault_io::counters::Snapshot;
 use nofault_io::mapped::Advice;
 use nofault_io::probe::Probe;
@@ -40,7 +43,7 @@ use crate::experiment::{Available, Context, Description, Experiment, LimitedTria
 use crate::machine::content::BLOCK_BYTES;
 use crate::machine::write_check;
 use crate::measure::{self, Measurement, Work, Worker};
-use crate::methods::{Calls, Durability, Family};
+use crate::methods::{self, Calls, Durability, Family, Method, methods};
 use crate::read_loops::map::{self, Maps};
 use crate::read_loops::sync::{self, Files, Means};
 use crate::read_loops::{self, Pattern};
@@ -51,11 +54,6 @@ use crate::record::{
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric};
 use crate::workload::Layout;
-
-use batches::Setup;
-use blocking::Way;
-use candidates::Candidate;
-use closed::Overwrite;
 
 /// The variant that reads random blocks.
 pub const READ: &str = "read";
@@ -80,42 +78,55 @@ const MAP_RANDOM: Way = Way::Map(Advice::Random);
 const BUFFERED: Way = Way::Calls(Means::BufferedRandom);
 const DIRECT: Way = Way::Calls(Means::Direct);
 
-/// The methods: variant, id, and the way in which the method reaches a block.
-const METHODS: [(&str, &str, Way); 21] = [
-    (READ, "mmap", MAP_RANDOM),
-    (READ, "mmap-normal", Way::Map(Advice::Normal)),
-    (READ, "pread-buffered", BUFFERED),
-    (READ, "pread-direct", DIRECT),
-    (READ, "uring-direct", Way::Ring),
-    (OVERWRITE, "mmap", MAP_RANDOM),
-    (OVERWRITE, "pwrite-buffered", BUFFERED),
-    (OVERWRITE, "pwrite-direct", DIRECT),
-    (OVERWRITE, "pwrite-dsync", DIRECT),
-    (OVERWRITE, "uring-direct", Way::Ring),
-    (OVERWRITE, "uring-dsync", Way::Ring),
-    (SYNC_COST, "msync", MAP_RANDOM),
-    (SYNC_COST, "fdatasync", BUFFERED),
-    (SYNC_COST, "dsync-direct", DIRECT),
-    (SYNC_COST, "dsync-buffered", BUFFERED),
-    (SYNC_COST, FDATASYNC_CLEAN, BUFFERED),
-    (OPEN_LOOP, "mmap", MAP_RANDOM),
-    (OPEN_LOOP, "pread-buffered", BUFFERED),
-    (OPEN_LOOP, "pread-direct", DIRECT),
-    (OPEN_LOOP, "uring-direct", Way::Ring),
-    (RING_SETUP, "uring-direct", Way::Ring),
+/// The trials: variant, method, and the way in which the method reaches a block.
+const METHODS: [(&str, &Method, Way); 21] = [
+    (READ, &methods::MMAP, MAP_RANDOM),
+    (READ, &methods::MMAP_NORMAL, Way::Map(Advice::Normal)),
+    (READ, &methods::PREAD_BUFFERED, BUFFERED),
+    (READ, &methods::PREAD_DIRECT, DIRECT),
+    (READ, &methods::URING_DIRECT, Way::Ring),
+    (OVERWRITE, &methods::MMAP, MAP_RANDOM),
+    (OVERWRITE, &PWRITE_BUFFERED, BUFFERED),
+    (OVERWRITE, &PWRITE_DIRECT, DIRECT),
+    (OVERWRITE, &PWRITE_DSYNC, DIRECT),
+    (OVERWRITE, &methods::URING_DIRECT, Way::Ring),
+    (OVERWRITE, &URING_DSYNC, Way::Ring),
+    (SYNC_COST, &MSYNC, MAP_RANDOM),
+    (SYNC_COST, &FDATASYNC, BUFFERED),
+    (SYNC_COST, &DSYNC_DIRECT, DIRECT),
+    (SYNC_COST, &DSYNC_BUFFERED, BUFFERED),
+    (SYNC_COST, &FDATASYNC_CLEAN, BUFFERED),
+    (OPEN_LOOP, &methods::MMAP, MAP_RANDOM),
+    (OPEN_LOOP, &methods::PREAD_BUFFERED, BUFFERED),
+    (OPEN_LOOP, &methods::PREAD_DIRECT, DIRECT),
+    (OPEN_LOOP, &methods::URING_DIRECT, Way::Ring),
+    (RING_SETUP, &methods::URING_DIRECT, Way::Ring),
 ];
-const FDATASYNC_CLEAN: &str = "fdatasync-clean";
 
 /// Returns the way in which a method of a variant reaches a block, and whether each of its writes is durable by itself;
 /// `None` for an unknown method.
 fn way_of(variant: &str, id: &str) -> Option<(Way, bool)> {
-    let (.., way) = METHODS.iter().find(|(v, c, _)| (*v, *c) == (variant, id))?;
-    Some((*way, is_durable(id)))
+    let (_, method, way) = METHODS.iter().find(|(of, method, _)| (*of, method.id) == (variant, id))?;
+    Some((*way, is_durable(method)))
 }
 
 /// Whether each write of a method is durable by itself.
-fn is_durable(id: &str) -> bool {
-    crate::methods::find(methods::METHODS, id).is_some_and(|method| method.durability == Durability::EachWrite)
+fn is_durable(method: &Method) -> bool {
+    method.durability == Durability::EachWrite
+}
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    PWRITE_BUFFERED = Method::new("pwrite-buffered", "pwrite buffered", Family::Buffered);
+    PWRITE_DIRECT = Method::new("pwrite-direct", "pwrite O_DIRECT", Family::Direct);
+    PWRITE_DSYNC = Method::new("pwrite-dsync", "pwrite O_DIRECT, RWF_DSYNC", Family::Direct).durable();
+    URING_DSYNC = Method::new("uring-dsync", "io_uring O_DIRECT, RWF_DSYNC", Family::Ring).durable().by_depth().batched();
+    MSYNC = Method::new("msync", "mmap, msync", Family::Mapped);
+    FDATASYNC = Method::new("fdatasync", "pwrite buffered, fdatasync", Family::Buffered);
+    DSYNC_DIRECT = Method::new("dsync-direct", "O_DIRECT, RWF_DSYNC", Family::Direct).durable();
+    DSYNC_BUFFERED = Method::new("dsync-buffered", "buffered, RWF_DSYNC", Family::Buffered).durable();
+    FDATASYNC_CLEAN = Method::new("fdatasync-clean", "fdatasync, nothing dirty", Family::Buffered);
 }
 
 /// The experiment's name on the command line and in records.
@@ -132,7 +143,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 9,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     more_memory: limit_flag,
@@ -151,8 +162,7 @@ impl Experiment for Access {
 
     fn basis(&self, spec: &TrialSpec) -> Basis {
         // A ring submits a batch and waits for all of it, as the source does.
-        let is_ring =
-            crate::methods::find(methods::METHODS, &spec.method).is_some_and(|method| method.family == Family::Ring);
+        let is_ring = methods::find(OWN, &spec.method).is_some_and(|method| method.family == Family::Ring);
         Basis { calls: is_ring.then_some(Calls::Batches), ..Basis::paging(Metric::OpsPerS) }
     }
 
@@ -196,14 +206,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let probe = Probe::of(if path.exists() { path } else { folder });
         if candidates.iter().any(|candidate| candidate.variant == RING_SETUP) {
-            plan.skips.push(skip(&target.label, "uring-direct", candidates::no_iopoll(&probe)));
+            plan.skips.push(skip(&target.label, methods::URING_DIRECT.id, candidates::no_iopoll(&probe)));
         }
         let mut left_out = Vec::new();
         for candidate in candidates {
             if config.preset == Preset::Quick && !candidate.quick {
                 left_out.push(candidate.name());
             } else if let Some(reason) = candidate.refusal(&probe) {
-                plan.skips.push(skip(&target.label, candidate.method, format!("{}: {reason}", candidate.name())));
+                plan.skips.push(skip(&target.label, candidate.method.id, format!("{}: {reason}", candidate.name())));
             } else {
                 plan.trials.push(trial(config, target, limit, candidate));
             }
@@ -227,7 +237,7 @@ fn trial(config: &Config, target: &Target, memory: MemoryLimit, candidate: Candi
         params: Params { threads: 1, depth: candidate.depth, block_bytes: BLOCK_BYTES as u64, extra: candidate.extra },
         duration_s: config.params::<params::Params>().cell_s * candidate.share_of_trial,
         memory,
-        ..TrialSpec::of(ID, config.seed, target.clone(), candidate.method)
+        ..TrialSpec::of(ID, config.seed, target.clone(), candidate.method.id)
     }
 }
 

@@ -20,7 +20,6 @@ mod figures;
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod pool;
 mod reasons;
@@ -33,6 +32,8 @@ mod work;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use work::{Job, Means};
+
 use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::error::{LabError, LabErrorKind, Result};
@@ -40,12 +41,11 @@ use crate::experiment::{
     Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, TargetView,
 };
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods::{Family, Method, methods};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
-
-use work::{Job, Means};
 
 /// The variant that touches pages in random order.
 pub const RANDOM_TOUCH: &str = "random-touch";
@@ -59,16 +59,16 @@ const PLANNED_BYTES_PER_S: f64 = 1.2e9;
 
 /// The methods: id, distribution of the work over tasks and threads, and way of reading.
 const METHODS: [(&str, Spread, Means); 10] = [
-    ("async-mmap", Spread::Tasks { yields: false }, Means::Map),
-    ("async-mmap-yield", Spread::Tasks { yields: true }, Means::Map),
-    ("async-mmap-touched", Spread::Tasks { yields: false }, Means::TouchedMap),
-    ("async-read", Spread::Tasks { yields: false }, Means::Read),
-    ("async-uring", Spread::Ring, Means::Read),
-    ("async-pool", Spread::Pool, Means::Read),
-    ("threads-mmap", Spread::Threads, Means::Map),
-    ("threads-read", Spread::Threads, Means::Read),
-    ("single-mmap", Spread::Single, Means::Map),
-    ("single-read", Spread::Single, Means::Read),
+    (ASYNC_MMAP.id, Spread::Tasks { yields: false }, Means::Map),
+    (ASYNC_MMAP_YIELD.id, Spread::Tasks { yields: true }, Means::Map),
+    (ASYNC_MMAP_TOUCHED.id, Spread::Tasks { yields: false }, Means::TouchedMap),
+    (ASYNC_READ.id, Spread::Tasks { yields: false }, Means::Read),
+    (ASYNC_URING.id, Spread::Ring, Means::Read),
+    (ASYNC_POOL.id, Spread::Pool, Means::Read),
+    (THREADS_MMAP.id, Spread::Threads, Means::Map),
+    (THREADS_READ.id, Spread::Threads, Means::Read),
+    (SINGLE_MMAP.id, Spread::Single, Means::Map),
+    (SINGLE_READ.id, Spread::Single, Means::Read),
 ];
 
 /// How the files are distributed over tasks and threads.
@@ -96,6 +96,24 @@ impl Spread {
     }
 }
 
+/// The parameter with the number of files, each of which is read by a task.
+const FILES: &str = "files";
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    ASYNC_MMAP = Method::new("async-mmap", "async mmap", Family::Mapped).in_flight_of(FILES);
+    ASYNC_MMAP_YIELD = Method::new("async-mmap-yield", "async mmap, yielding", Family::Mapped).in_flight_of(FILES);
+    ASYNC_MMAP_TOUCHED = Method::new("async-mmap-touched", "async mmap, touched before", Family::Mapped).in_flight_of(FILES).ready();
+    ASYNC_READ = Method::new("async-read", "async read", Family::Buffered).in_flight_of(FILES);
+    ASYNC_URING = Method::new("async-uring", "async io_uring", Family::Ring).in_flight_of(FILES);
+    ASYNC_POOL = Method::new("async-pool", "async nofault pool", Family::Pool).in_flight_of(FILES);
+    THREADS_MMAP = Method::new("threads-mmap", "threads, mmap", Family::Mapped);
+    THREADS_READ = Method::new("threads-read", "threads, read", Family::Buffered);
+    SINGLE_MMAP = Method::new("single-mmap", "one thread, mmap", Family::Mapped);
+    SINGLE_READ = Method::new("single-read", "one thread, read", Family::Buffered);
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("async");
 
@@ -110,7 +128,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 1,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
@@ -191,7 +209,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     let label = &available.small_files.label;
     let reason = "no warm run: direct reads bypass the page cache; async-pool is the same with a cache";
-    plan.skips.push(Skip::new(ID, label, "async-uring", reason));
+    plan.skips.push(Skip::new(ID, label, ASYNC_URING.id, reason));
     if own.open_questions {
         plan_open_questions(config, available, &mut plan);
     } else {
@@ -201,7 +219,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     if let Some(reason) = &available.no_ring {
         plan.trials.retain(|trial| spread_of(&trial.method).is_none_or(|(spread, _)| spread != Spread::Ring));
-        plan.skips.push(Skip::new(ID, label, "async-uring", reason));
+        plan.skips.push(Skip::new(ID, label, ASYNC_URING.id, reason));
     }
     plan
 }
@@ -222,12 +240,12 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
             // Memory that the data cannot use is still pinned at the start of each trial.
             let enough = data_bytes.saturating_mul(2).max(CACHE_BYTES_MIN);
             let bytes = crate::read_loops::pool::cache_bytes(MemoryLimit::default()).min(enough).to_string();
-            plan.trials.push(trial(config, &target, variant, "async-pool", cache, &[("cache_bytes", &bytes)]));
+            plan.trials.push(trial(config, &target, variant, ASYNC_POOL.id, cache, &[("cache_bytes", &bytes)]));
             return;
         }
         None => "left out by the configuration (pool = 'off')",
     };
-    let skip = Skip::new(ID, &available.small_files.label, "async-pool", reason);
+    let skip = Skip::new(ID, &available.small_files.label, ASYNC_POOL.id, reason);
     if !plan.skips.contains(&skip) {
         plan.skips.push(skip);
     }
@@ -241,29 +259,29 @@ fn plan_open_questions(config: &Config, available: &Available, plan: &mut Plan) 
     let may_set = available.root;
     if !may_set && !config.read_ahead_kb.is_empty() {
         let reason = "other values of read_ahead_kb: setting it needs root; run with sudo";
-        plan.skips.push(skip(&available.small_files.label, "async-mmap", reason));
+        plan.skips.push(skip(&available.small_files.label, ASYNC_MMAP.id, reason));
     }
     for variant in [RANDOM_TOUCH, SEQUENTIAL] {
         for advice in ["normal", "sequential", "willneed", "populate"] {
             let extra = [("advice", advice)];
-            plan.trials.push(trial(config, &available.small_files, variant, "async-mmap", cold, &extra));
+            plan.trials.push(trial(config, &available.small_files, variant, ASYNC_MMAP.id, cold, &extra));
         }
         for read_ahead in config.read_ahead_kb.iter().filter(|_| may_set) {
             let read_ahead = read_ahead.to_string();
-            for method in ["async-mmap", "async-read"] {
+            for method in [ASYNC_MMAP.id, ASYNC_READ.id] {
                 let extra = [("advice", "normal"), ("read_ahead_kb", read_ahead.as_str())];
                 plan.trials.push(trial(config, &available.small_files, variant, method, cold, &extra));
             }
         }
     }
     let prefetch = [("prefetch", "cpu")];
-    plan.trials.push(trial(config, &available.small_files, RANDOM_TOUCH, "async-mmap-yield", cold, &prefetch));
+    plan.trials.push(trial(config, &available.small_files, RANDOM_TOUCH, ASYNC_MMAP_YIELD.id, cold, &prefetch));
     if available.ram.is_empty() {
         let reason = "no RAM-backed device here (root and zram make one): the question of device kinds stays open";
         plan.skips.push(skip("ram", "", reason));
     }
     for device in available.ram.iter().take(1).chain(&available.devices) {
-        for method in ["async-mmap", "async-read", "async-uring", "threads-mmap", "single-mmap"] {
+        for method in [ASYNC_MMAP.id, ASYNC_READ.id, ASYNC_URING.id, THREADS_MMAP.id, SINGLE_MMAP.id] {
             plan.trials.push(trial(config, device, RANDOM_TOUCH, method, cold, &[]));
         }
     }

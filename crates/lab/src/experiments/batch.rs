@@ -11,7 +11,6 @@ mod figures;
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod reasons;
 mod words;
@@ -25,6 +24,7 @@ use crate::experiment::{
 };
 use crate::judge::claim::count_of;
 use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
+use crate::methods::{self, Family, Method, methods};
 use crate::read_loops::pool;
 use crate::read_trials;
 use crate::record::{ExperimentId, Skip, Target, TrialSpec};
@@ -51,6 +51,25 @@ const FILLING_S: f64 = 0.7;
 /// The metric by which methods are compared: pages a second.
 const RATE: Metric = Metric::OpsPerS;
 
+const fn method(id: &'static str, title: &'static str, family: Family) -> Method {
+    Method::new(id, title, family).batched().ready().in_flight_of(PAGES)
+}
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    BATCH_TOUCH = method("batch-touch", "mmap, touch", Family::Mapped);
+    BATCH_WILLNEED = method("batch-willneed", "mmap, WILLNEED then touch", Family::Mapped).toned("t1");
+    BATCH_PROCESS_MADVISE = method("batch-process-madvise", "mmap, process_madvise then touch", Family::Mapped).toned("t1");
+    BATCH_POPULATE = method("batch-populate", "mmap, POPULATE_READ", Family::Mapped).toned("t2");
+    BATCH_TOUCH_THREADS = method("batch-touch-threads", "mmap, touch by threads", Family::Mapped).toned("t2");
+    BATCH_PREAD = method("batch-pread", "pread loop", Family::Buffered);
+    BATCH_PREAD_THREADS = method("batch-pread-threads", "pread by threads", Family::Buffered);
+    BATCH_RING = method("batch-ring", "io_uring O_DIRECT", Family::Ring);
+    BATCH_RING_BUFFERED = method("batch-ring-buffered", "io_uring, page cache", Family::Buffered).toned("t4");
+    BATCH_GET_MANY = method("batch-get-many", "nofault get_many", Family::Pool);
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("batch");
 
@@ -66,7 +85,7 @@ static DESCRIPTION: Description = Description {
     change: words::CHANGE,
     rank: 4,
     in_quick: false,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
@@ -130,12 +149,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
 
 /// Why a method is left out of a variant; `None` when it takes part.
 fn refusal(variant: &str, method: &str, available: &Available) -> Option<String> {
-    match method {
-        "batch-ring" | "batch-ring-buffered" if available.no_ring.is_some() => available.no_ring.clone(),
-        "batch-ring-buffered" if variant == COLD => {
+    match methods::find(OWN, method) {
+        Some(&BATCH_RING) | Some(&BATCH_RING_BUFFERED) if available.no_ring.is_some() => available.no_ring.clone(),
+        Some(&BATCH_RING_BUFFERED) if variant == COLD => {
             Some("cold, read-ahead would decide its figures: a ring has no hint against it".into())
         }
-        "batch-get-many" if available.pool.is_none() => Some("left out by the configuration (pool = 'off')".into()),
+        Some(&BATCH_GET_MANY) if available.pool.is_none() => {
+            Some("left out by the configuration (pool = 'off')".into())
+        }
         _ => None,
     }
 }
@@ -153,7 +174,7 @@ fn trial(config: &Config, available: &Available, (variant, method): (&str, &str)
     let mut spec = TrialSpec { variant: variant.into(), duration_s: own.cell_s, memory, ..base };
     let extra = &mut spec.params.extra;
     extra.insert(PAGES.into(), pages.to_string());
-    if method == "batch-get-many" {
+    if method == BATCH_GET_MANY {
         extra.insert("cache_bytes".into(), pool::cache_bytes(memory).to_string());
         spec.target = Target { data_bytes, ..available.pool.clone().unwrap_or_default() };
     }

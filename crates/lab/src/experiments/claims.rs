@@ -22,7 +22,6 @@ mod figures;
 mod hypotheses;
 mod literature;
 mod maps;
-mod methods;
 mod params;
 mod raw_map;
 mod reader;
@@ -40,6 +39,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, SmallFiles, TargetView,
 };
 use crate::measure::{self, Measurement, Work};
+use crate::methods::{self, Family, Method, methods};
 use crate::read_loops::Pattern;
 use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
@@ -73,6 +73,21 @@ const GROWTH_STEPS: [u64; 3] = [PAGE_BYTES as u64, 1 << 20, 64 << 20];
 /// Planned seconds of a trial of `long-reader` for each million updates.
 const READER_S_PER_MILLION: f64 = 30.0;
 
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    MMAP_IN_PLACE = Method::new("mmap-in-place", "mmap, in place", Family::Mapped).ready();
+    MMAP_COPY = Method::new("mmap-copy", "mmap, copied out", Family::Mapped).ready();
+    MMAP_CALL = Method::new("mmap-call", "mmap, touch, munmap", Family::Mapped);
+    MMAP_CALL_ONE_PAGE = Method::new("mmap-call-one-page", "mmap, touch one page, munmap", Family::Mapped);
+    ONE_MAP = Method::new("one-map", "one map of the file", Family::Mapped);
+    THOUSAND_MAPS = Method::new("thousand-maps", "a thousand maps", Family::Mapped);
+    GROW_MAPPED = Method::new("grow-mapped", "mapped file, growing", Family::Mapped);
+    MMAP_PRIVATE = Method::new("mmap-private", "private map, mapped anew", Family::Mapped);
+    MMAP_COMMIT = Method::new("mmap-commit", "writable map, msync", Family::Mapped);
+    PWRITE_FDATASYNC = Method::new("pwrite-fdatasync", "pwrite, fdatasync", Family::Buffered);
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("claims");
 
@@ -86,7 +101,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 10,
-    methods: methods::METHODS,
+    methods: OWN,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
     less_memory: |_| Some("--set async.file_bytes=BYTES"),
@@ -151,7 +166,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     for step_bytes in GROWTH_STEPS {
         let mut params = params(1, 1, PAGE_BYTES as u64);
         params.extra.insert("step".into(), step_bytes.to_string());
-        trial(FILE_GROWTH, maps::GROWING, params, CacheState::Warm, claims.cell_s);
+        trial(FILE_GROWTH, GROW_MAPPED.id, params, CacheState::Warm, claims.cell_s);
     }
     let pages = |name: &str, count: u32| {
         let mut params = params(1, 1, PAGE_BYTES as u64);
@@ -159,7 +174,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         params
     };
     for count in claims.copied_pages.iter().filter(|count| u64::from(**count) < target.data_bytes / PAGE_BYTES as u64) {
-        trial(PRIVATE_REMAP, "mmap-private", pages("copied_pages", *count), CacheState::Warm, claims.cell_s);
+        trial(PRIVATE_REMAP, MMAP_PRIVATE.id, pages("copied_pages", *count), CacheState::Warm, claims.cell_s);
     }
     for held in ["none", "held"] {
         let mut params = params(1, 1, PAGE_BYTES as u64);
@@ -231,7 +246,7 @@ fn plan_uncached(config: &Config, cell_s: f64, available: &Available, plan: &mut
         plan,
     };
     for block_bytes in [PAGE_BYTES as u64, 64 << 10] {
-        for method in ["pread-dontcache", "pread-direct", "pread-buffered-random"] {
+        for method in [&methods::PREAD_DONTCACHE, &methods::PREAD_DIRECT, &methods::PREAD_BUFFERED_RANDOM] {
             planner.add(method, [in_units(params(threads, 1, block_bytes))]);
         }
     }

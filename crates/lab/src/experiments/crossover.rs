@@ -24,6 +24,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::format;
+use crate::methods;
 use crate::read_loops::fill::Memory;
 use crate::read_loops::{Pattern, pool};
 use crate::read_trials::{self, Planner, params as counted};
@@ -176,18 +177,18 @@ impl Point<'_> {
         };
         let threads = || own.in_flight.iter().map(|count| counted(*count, 1, PAGE_BYTES as u64));
         let depths = || own.in_flight.iter().map(|count| counted(1, *count, PAGE_BYTES as u64));
-        planner.add("mmap-random", threads());
+        planner.add(&methods::MMAP_RANDOM, threads());
         if self.variant == ZIPF {
             // Where some pages are hot, the hint RANDOM costs their protection: the other valid map has none.
-            planner.add_without_read_ahead("mmap-normal", threads());
+            planner.add_without_read_ahead(&methods::MMAP_NORMAL, threads());
         }
-        planner.add("pread-buffered-random", threads());
-        planner.add("pread-direct", threads());
-        planner.add("uring-direct", depths().filter(|params| params.depth > 1));
+        planner.add(&methods::PREAD_BUFFERED_RANDOM, threads());
+        planner.add(&methods::PREAD_DIRECT, threads());
+        planner.add(&methods::URING_DIRECT, depths().filter(|params| params.depth > 1));
         // In memory the pool is limited by CPUs, which threads share; beyond it by requests in flight, which tasks give.
         match self.target.data_bytes <= pool::cache_bytes(self.memory) {
-            true => planner.add("pool", threads()),
-            false => planner.add("pool-tasks", depths()),
+            true => planner.add(&methods::POOL, threads()),
+            false => planner.add(&methods::POOL_TASKS, depths()),
         }
         for trial in &mut plan.trials[from..] {
             trial.variant = self.variant.into();
@@ -219,9 +220,9 @@ fn plan_hot_set(config: &Config, available: &Available, own: &params::Params, pl
     let no_pool = Some("the hot set is about the page cache");
     let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
     let params = || -> [Params; 1] { [counted(HOT_THREADS, 1, PAGE_BYTES as u64)] };
-    planner.add("mmap-random", params());
-    planner.add_without_read_ahead("mmap-normal", params());
-    planner.add("pread-buffered-random", params());
+    planner.add(&methods::MMAP_RANDOM, params());
+    planner.add_without_read_ahead(&methods::MMAP_NORMAL, params());
+    planner.add(&methods::PREAD_BUFFERED_RANDOM, params());
     plan.trials[from..].iter_mut().for_each(|trial| trial.variant = HOT_SET.into());
 }
 

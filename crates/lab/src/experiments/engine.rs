@@ -17,7 +17,6 @@ mod gets;
 mod lines;
 mod literature;
 mod loads;
-mod methods;
 mod params;
 mod place;
 mod reads;
@@ -36,10 +35,23 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::experiment::{Command, Description, Experiment, Needs, Section, Stores, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::methods::{Family, Method, methods};
 use crate::record::{ExperimentId, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    NOFAULT_POLLER = Method::new("nofault-poller", "nofault, executor's poller", Family::Pool).toned("t2").database();
+    NOFAULT_BEFORE_TASK = Method::new("nofault-before-task", "nofault, before a task", Family::Pool).toned("t2").database();
+    NO_READER = Method::new("no-reader", "nofault, no reader", Family::Pool).toned("t2").database();
+    DEVICE = Method::new("device", "device", Family::Ring).huge().ready();
+    DEVICE_BATCHES = Method::new("device-batches", "device, batches", Family::Ring).toned("t3").huge().ready();
+    DEVICE_OVERWRITE = Method::new("device-overwrite", "device, overwrites", Family::Ring).huge().ready();
+    IDLE_EXECUTOR = Method::new("idle-executor", "idle executor", Family::Baseline);
+}
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("engine");
@@ -55,7 +67,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 10,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     // A store's own cache can only be filled through the store.
     warms_itself: true,

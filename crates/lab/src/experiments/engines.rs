@@ -15,7 +15,6 @@ mod findings;
 mod history;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod place;
 mod reasons;
@@ -25,12 +24,16 @@ mod work;
 
 use std::time::Duration;
 
+use history::History;
+use place::Place;
+
 use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
+use crate::methods::{Family, Method, methods};
 use crate::mixes::{MIXES, Mix};
 use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
@@ -38,9 +41,6 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
 use crate::stores::{self, KINDS, Kind, Room, Start, Store};
 use crate::summary::{Basis, Metric, Summary};
-
-use history::History;
-use place::Place;
 
 /// The variant that fills an empty store.
 pub const LOAD: &str = "load";
@@ -73,6 +73,13 @@ const NO_DURABLE_COMMITS: &str = "durable commits: it can make only all of its d
 /// Planned rate of loading, in bytes a second.
 const LOAD_BYTES_PER_S: f64 = 60e6;
 
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    SQLITE_MMAP = Method::new(stores::SQLITE_MMAP, "SQLite, mmap", Family::Mapped).database();
+    ROCKSDB_MMAP = Method::new(stores::ROCKSDB_MMAP, "RocksDB, mmap", Family::Mapped).database();
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("engines");
 
@@ -88,7 +95,7 @@ static DESCRIPTION: Description = Description {
     change: words::CHANGE,
     rank: 4,
     in_quick: false,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     contributions: &[("random-hint-forgets-hot-pages", hypotheses::forgets)],

@@ -24,7 +24,6 @@ mod figures;
 pub(crate) mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod pages;
 mod params;
 mod reasons;
@@ -41,6 +40,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
+use crate::methods::{self, Family, Method, methods};
 use crate::record::{ExperimentId, Outcome, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
@@ -70,42 +70,61 @@ const FAULT_S: f64 = 0.25;
 fn stores(variant: &str, preset: Preset) -> &'static [&'static str] {
     match (variant, preset) {
         (TRUNCATED_INSIDE, Preset::Quick) => &[],
-        (STRAY_WRITE, Preset::Quick) => &["mmap", "engine"],
-        (_, Preset::Quick) => &["mmap", "mmap-guarded", "engine"],
+        (STRAY_WRITE, Preset::Quick) => &[methods::MMAP.id, methods::ENGINE.id],
+        (_, Preset::Quick) => &[methods::MMAP.id, MMAP_GUARDED.id, methods::ENGINE.id],
         (STRAY_WRITE, _) => &[
-            "mmap",
-            "mmap-readonly",
-            "mmap-guarded-checked",
-            "pread-direct",
-            "pread-direct-checked",
-            "os-cow",
-            "user-cow",
-            "user-cow-pwrite",
-            "mapped-log",
-            "shadow",
-            "shadow-writemap",
-            "engine",
-            "engine-dirty",
+            methods::MMAP.id,
+            MMAP_READONLY.id,
+            MMAP_GUARDED_CHECKED.id,
+            methods::PREAD_DIRECT.id,
+            PREAD_DIRECT_CHECKED.id,
+            methods::OS_COW.id,
+            methods::USER_COW.id,
+            methods::USER_COW_PWRITE.id,
+            methods::MAPPED_LOG.id,
+            methods::SHADOW.id,
+            methods::SHADOW_WRITEMAP.id,
+            methods::ENGINE.id,
+            ENGINE_DIRTY.id,
         ],
-        (TRUNCATED_INSIDE, _) => {
-            &["mmap", "mmap-guarded", "mmap-guarded-checked", "pread-direct", "pread-direct-checked", "engine"]
-        }
+        (TRUNCATED_INSIDE, _) => &[
+            methods::MMAP.id,
+            MMAP_GUARDED.id,
+            MMAP_GUARDED_CHECKED.id,
+            methods::PREAD_DIRECT.id,
+            PREAD_DIRECT_CHECKED.id,
+            methods::ENGINE.id,
+        ],
         _ => &[
-            "mmap",
-            "mmap-guarded",
-            "mmap-guarded-checked",
-            "pread-direct",
-            "pread-direct-checked",
-            "os-cow",
-            "user-cow",
-            "user-cow-pwrite",
-            "mapped-log",
-            "shadow",
-            "shadow-writemap",
-            "shadow-checked",
-            "engine",
+            methods::MMAP.id,
+            MMAP_GUARDED.id,
+            MMAP_GUARDED_CHECKED.id,
+            methods::PREAD_DIRECT.id,
+            PREAD_DIRECT_CHECKED.id,
+            methods::OS_COW.id,
+            methods::USER_COW.id,
+            methods::USER_COW_PWRITE.id,
+            methods::MAPPED_LOG.id,
+            methods::SHADOW.id,
+            methods::SHADOW_WRITEMAP.id,
+            SHADOW_CHECKED.id,
+            methods::ENGINE.id,
         ],
     }
+}
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    MMAP_GUARDED = Method::new("mmap-guarded", "mmap, guarded", Family::Mapped);
+    MMAP_GUARDED_CHECKED = Method::new("mmap-guarded-checked", "mmap, guarded, checked at every access", Family::Mapped);
+    PREAD_DIRECT_CHECKED = Method::new("pread-direct-checked", "pread O_DIRECT, checked at load", Family::Direct);
+    SHADOW_CHECKED = Method::new("shadow-checked", "shadow paging, checked", Family::Mapped).shadow();
+    MMAP_READONLY = Method::new("mmap-readonly", "mmap, read-only", Family::Mapped);
+    ENGINE_DIRTY = Method::new("engine-dirty", "engine, changed page", Family::Ring);
+    NO_CHECK = Method::new("no-check", "mmap, no check", Family::Mapped).ready();
+    CHECK_EVERY_ACCESS = Method::new("check-every-access", "mmap, checked at every access", Family::Mapped).ready();
+    CHECK_EVERY_LOAD = Method::new("check-every-load", "own memory, checked at load", Family::Direct).ready();
 }
 
 /// The experiment's name on the command line and in records.
@@ -122,7 +141,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 6,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     contributions: &[("lmdb-is-crash-proof", hypotheses::damage)],

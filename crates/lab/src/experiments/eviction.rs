@@ -16,7 +16,6 @@ mod figures;
 pub(crate) mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod parts;
 mod table;
@@ -29,6 +28,7 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, ReclaimBytes, Section, TargetView,
 };
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::methods::{self, Family, Method, methods};
 use crate::read_loops::fill::Memory;
 use crate::read_loops::{self, Pattern};
 use crate::read_trials;
@@ -49,6 +49,15 @@ const NOTHING_EVICTED: &str = "memory was never full: nothing was evicted, so th
 /// Bytes that a scan by read calls reads at a time.
 const SCAN_BLOCK_BYTES: u64 = 1 << 20;
 
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    MMAP_ONE_MAP = Method::new("mmap-one-map", "fault, one map", Family::Mapped);
+    MMAP_OWN = Method::new("mmap-own", "fault, a map a thread", Family::Mapped);
+    MMAP_UNMAP_PAGE = Method::new("mmap-unmap-page", "map and unmap a page", Family::Mapped);
+    MMAP_UNMAP_BATCH = Method::new("mmap-unmap-batch", "map and unmap 64 pages", Family::Mapped);
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("eviction");
 
@@ -64,7 +73,7 @@ static DESCRIPTION: Description = Description {
     change: words::CHANGE,
     rank: 8,
     in_quick: false,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     less_memory: |_| Some("--set eviction.fault_bytes=BYTES"),
@@ -193,8 +202,8 @@ fn plan_parts(config: &Config, plan: &mut Plan) {
     let mut counts = vec![1, cpus()];
     counts.dedup();
     for (variant, methods) in [
-        (FAULTS, ["mmap-one-map", "mmap-own", "pread-cached"].as_slice()),
-        (SHOOTDOWNS, &["mmap-unmap-page", "mmap-unmap-batch"]),
+        (FAULTS, [MMAP_ONE_MAP.id, MMAP_OWN.id, methods::PREAD_CACHED.id].as_slice()),
+        (SHOOTDOWNS, &[MMAP_UNMAP_PAGE.id, MMAP_UNMAP_BATCH.id]),
     ] {
         for method in methods {
             for threads in &counts {
@@ -226,18 +235,18 @@ fn plan_reclaim(config: &Config, target: &Target, by: &str, memory: MemoryLimit,
     let page = PAGE_BYTES as u64;
     let most = eviction.threads.iter().copied().max().unwrap_or(1);
     for threads in &eviction.threads {
-        add("random", "mmap-random", read_trials::params(*threads, 1, page));
-        add("random", "pread-direct", read_trials::params(*threads, 1, page));
+        add("random", methods::MMAP_RANDOM.id, read_trials::params(*threads, 1, page));
+        add("random", methods::PREAD_DIRECT.id, read_trials::params(*threads, 1, page));
     }
-    add("random", "pread-buffered-random", read_trials::params(most, 1, page));
+    add("random", methods::PREAD_BUFFERED_RANDOM.id, read_trials::params(most, 1, page));
     if cpus() > 1 {
         let mut pinned = read_trials::params(most, 1, page);
         pinned.extra.insert("pin".into(), "1".into());
-        add("random", "mmap-random", pinned);
+        add("random", methods::MMAP_RANDOM.id, pinned);
     }
-    add("scan", "mmap-normal", read_trials::params(eviction.scan_threads, 1, page));
-    add("scan", "pread-buffered", read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
-    add("scan", "pread-direct", read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
+    add("scan", methods::MMAP_NORMAL.id, read_trials::params(eviction.scan_threads, 1, page));
+    add("scan", methods::PREAD_BUFFERED.id, read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
+    add("scan", methods::PREAD_DIRECT.id, read_trials::params(eviction.scan_threads, 1, SCAN_BLOCK_BYTES));
 }
 
 /// Measures one trial.
@@ -262,7 +271,7 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
             let mut outcome = read_trials::execute(spec, &layout, work, context)?;
             // Only direct reads put nothing into the page cache that could be evicted.
             let evicted = outcome.counter("pgsteal_file").or_else(|| outcome.counter("cgroup_pgsteal"));
-            if spec.method != "pread-direct" && evicted == Some(0.0) {
+            if spec.method != methods::PREAD_DIRECT && evicted == Some(0.0) {
                 outcome.warnings.push(NOTHING_EVICTED.into());
             }
             Ok(outcome)

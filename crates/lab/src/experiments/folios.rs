@@ -15,7 +15,6 @@ mod achieved;
 mod figures;
 mod findings;
 mod literature;
-mod methods;
 mod params;
 mod table;
 mod words;
@@ -25,11 +24,22 @@ use crate::config::Config;
 use crate::config::params::ParametersOf;
 use crate::experiment::{Available, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::methods::{self, Family, Method, methods};
 use crate::record::{CacheState, ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric, Summary};
 use crate::workload::PAGE_BYTES;
+
+methods! {
+    /// The methods that only this experiment has: through a new map, page after page and in random order.
+    OWN:
+    MMAP_IN_ORDER = Method::new("mmap-in-order", "mmap, in order", Family::Mapped);
+    MMAP_AT_RANDOM = Method::new("mmap-at-random", "mmap, at random", Family::Mapped).toned("t1");
+}
+
+/// The methods in the order of the report.
+const ALL: [&Method; 3] = [&MMAP_IN_ORDER, &MMAP_AT_RANDOM, &methods::PREAD_CACHED];
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("folios");
@@ -49,7 +59,7 @@ static DESCRIPTION: Description = Description {
     change: words::CHANGE,
     rank: 9,
     in_quick: false,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     warms_itself: true,
     less_memory: |_| Some("--set folios.file_bytes=BYTES"),
@@ -114,7 +124,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     let folios: params::Params = config.params();
     for folio_bytes in &folios.folio_bytes {
-        for method in methods::METHODS {
+        for method in ALL {
             let target = Target {
                 label: "file".into(),
                 paths: vec![available.folder.clone()],

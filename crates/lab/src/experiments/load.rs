@@ -16,7 +16,6 @@ mod figures;
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod once;
 mod params;
 mod ring;
@@ -27,6 +26,7 @@ use crate::config::params::ParametersOf;
 use crate::error::Result;
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
 use crate::format;
+use crate::methods::{Family, Method, methods};
 use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -53,6 +53,42 @@ const DATA: &str = "data_per_memory";
 /// Planned rate of a pass over the file, in bytes a second.
 const PASS_BYTES_PER_S: f64 = 1.2e9;
 
+const fn method(id: &'static str, title: &'static str, family: Family) -> Method {
+    Method::new(id, title, family).batched().in_flight_of(BLOCKS)
+}
+
+// Each has the same blocks before it: the whole file when it is loaded once, the next ones in a cycle. A map on one thread
+// cannot read them at the same time by itself; with a hint the kernel does. LOAD_KEPT keeps as much of the file in memory of the
+// process as half of the limit allows, and reads the rest past the page cache.
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    LOAD_TOUCH = method("load-touch", "mmap, touch", Family::Mapped);
+    LOAD_WILLNEED = method("load-willneed", "mmap, WILLNEED then touch", Family::Mapped).toned("t1");
+    LOAD_POPULATE = method("load-populate", "mmap, POPULATE_READ", Family::Mapped).toned("t2");
+    LOAD_READ = method("load-read", "read calls", Family::Buffered);
+    LOAD_DIRECT = method("load-direct", "io_uring O_DIRECT", Family::Ring);
+    LOAD_KEPT = method("load-kept", "io_uring O_DIRECT, a part kept", Family::Pool);
+}
+
+/// The methods that load the file once, each with the pages of its memory where these are a choice.
+const ONCE_EACH: [(&Method, &str); 6] = [
+    (&LOAD_TOUCH, ""),
+    (&LOAD_WILLNEED, ""),
+    (&LOAD_POPULATE, ""),
+    (&LOAD_READ, ""),
+    (&LOAD_DIRECT, "small"),
+    (&LOAD_DIRECT, "huge"),
+];
+/// The methods that read the file again and again.
+const AGAIN: [(&Method, &str); 5] =
+    [(&LOAD_TOUCH, ""), (&LOAD_WILLNEED, ""), (&LOAD_READ, ""), (&LOAD_DIRECT, "small"), (&LOAD_KEPT, "small")];
+
+/// Whether a method reads past the page cache.
+fn is_direct(method: &Method) -> bool {
+    [LOAD_DIRECT, LOAD_KEPT].contains(method)
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("load");
 
@@ -68,7 +104,7 @@ static DESCRIPTION: Description = Description {
     change: words::CHANGE,
     rank: 5,
     in_quick: false,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     // Only the part of the file that a trial loads, not all of it.
@@ -115,7 +151,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let own: params::Params = config.params();
     let mut plan = Plan { repeats: Some(own.repeats), ..Plan::default() };
     let file = &available.file;
-    let no_ring = |method: &str| available.no_ring.as_ref().filter(|_| methods::is_direct(method)).cloned();
+    let no_ring = |method: &Method| available.no_ring.as_ref().filter(|_| is_direct(method)).cloned();
     let once = format!("{COLD}, {WARM}");
     // Read calls hold the file in the page cache and in memory of the process.
     let free = available.memory_available_bytes.filter(|free| *free / 2 < own.file_bytes);
@@ -129,14 +165,14 @@ fn plan(config: &Config, available: &Available) -> Plan {
     } else {
         let target = Target { data_bytes: own.file_bytes, ..file.clone() };
         for (variant, cache) in [(COLD, CacheState::Cold), (WARM, CacheState::Warm)] {
-            for (method, buffers) in methods::ONCE {
+            for (method, buffers) in ONCE_EACH {
                 if let Some(reason) = no_ring(method) {
-                    plan.skip(Skip::new(ID, "file", method, reason));
+                    plan.skip(Skip::new(ID, "file", method.id, reason));
                     continue;
                 }
                 let blocks = own.file_bytes / BLOCK_BYTES;
                 let planned_s = own.file_bytes as f64 / PASS_BYTES_PER_S;
-                let trial = trial(config, &target, (variant, method, buffers), blocks);
+                let trial = trial(config, &target, (variant, method.id, buffers), blocks);
                 plan.trials.push(TrialSpec { cache, duration_s: planned_s, ..trial });
             }
         }
@@ -152,12 +188,12 @@ fn plan(config: &Config, available: &Available) -> Plan {
             continue;
         }
         let target = Target { data_bytes: bytes, ..file.clone() };
-        for (method, buffers) in methods::CYCLIC {
+        for (method, buffers) in AGAIN {
             if let Some(reason) = no_ring(method) {
-                plan.skip(Skip::new(ID, "file", method, reason));
+                plan.skip(Skip::new(ID, "file", method.id, reason));
                 continue;
             }
-            let mut trial = trial(config, &target, (CYCLIC, method, buffers), u64::from(AHEAD));
+            let mut trial = trial(config, &target, (CYCLIC, method.id, buffers), u64::from(AHEAD));
             trial.params.extra.insert(DATA.into(), data.to_string());
             plan.trials.push(TrialSpec { duration_s: own.cell_s, memory: available.memory, ..trial });
         }

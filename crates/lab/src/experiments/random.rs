@@ -20,7 +20,6 @@ mod filling;
 mod findings;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod reasons;
 mod words;
@@ -33,7 +32,7 @@ use crate::error::Result;
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
-use crate::methods::Axis;
+use crate::methods::{self, Axis, Method};
 use crate::paths;
 use crate::read_loops::Pattern;
 use crate::read_loops::fill::Memory;
@@ -64,7 +63,6 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 0,
-    methods: methods::METHODS,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     contributions: &[("pool-costs-as-much", hypotheses::pool)],
@@ -149,22 +147,22 @@ const TRACE: &str = "trace";
 pub const FILL: &str = "fill";
 
 /// The methods that every preset measures on every target.
-const MAIN: [(&str, Sweep); 6] = [
-    ("mmap-random", Sweep::All),
-    ("mmap-normal", Sweep::One),
-    ("pread-direct", Sweep::All),
-    ("uring-direct", Sweep::All),
-    ("pool-tasks", Sweep::All),
-    ("fio-psync", Sweep::One),
+const MAIN: [(&Method, Sweep); 6] = [
+    (&methods::MMAP_RANDOM, Sweep::All),
+    (&methods::MMAP_NORMAL, Sweep::One),
+    (&methods::PREAD_DIRECT, Sweep::All),
+    (&methods::URING_DIRECT, Sweep::All),
+    (&methods::POOL_TASKS, Sweep::All),
+    (&methods::FIO_PSYNC, Sweep::One),
 ];
 /// Further methods, which the quick preset leaves out on a RAM-backed device.
-const OTHERS: [(&str, Sweep); 6] = [
-    ("pread-buffered-random", Sweep::All),
-    ("mmap-sequential", Sweep::One),
-    ("pread-buffered", Sweep::One),
-    ("fio-uring", Sweep::One),
-    ("pool", Sweep::One),
-    ("pool-get-many", Sweep::One),
+const OTHERS: [(&Method, Sweep); 6] = [
+    (&methods::PREAD_BUFFERED_RANDOM, Sweep::All),
+    (&methods::MMAP_SEQUENTIAL, Sweep::One),
+    (&methods::PREAD_BUFFERED, Sweep::One),
+    (&methods::FIO_URING, Sweep::One),
+    (&methods::POOL, Sweep::One),
+    (&methods::POOL_GET_MANY, Sweep::One),
 ];
 
 /// Plans the methods with their thread counts and depths: on the file, on a RAM-backed device and on raw devices.
@@ -206,37 +204,40 @@ fn plan_target(
     let from = plan.trials.len();
     let mut planner = Planner { experiment: ID, config, available, target, memory, duration_s, no_pool, plan };
     let depths = if in_ram { threads } else { &random.depths };
-    let counts = |id: &str, sweep: Sweep| -> Vec<Params> {
-        let axis = crate::methods::find(methods::METHODS, id).map_or(Axis::Threads, |method| method.axis);
-        let all = if axis == Axis::Threads { threads } else { depths };
+    let counts = |method: &Method, sweep: Sweep| -> Vec<Params> {
+        let all = if method.axis == Axis::Threads { threads } else { depths };
         let of = |count: u32| {
-            if axis == Axis::Threads { params(count, 1, block_bytes) } else { params(1, count, block_bytes) }
+            if method.axis == Axis::Threads { params(count, 1, block_bytes) } else { params(1, count, block_bytes) }
         };
         match sweep {
             Sweep::All => all.iter().copied().map(of).collect(),
             Sweep::One => usual(all).map(of).into_iter().collect(),
         }
     };
-    for (id, sweep) in MAIN {
-        planner.add(id, counts(id, sweep));
+    for (method, sweep) in MAIN {
+        planner.add(method, counts(method, sweep));
     }
     let lean = in_ram && config.preset == Preset::Quick;
-    for (id, sweep) in OTHERS {
+    for (method, sweep) in OTHERS {
         match lean {
-            true => planner.leave_to_larger_preset(id, "on the RAM-backed device from --preset standard on"),
-            false => planner.add(id, counts(id, sweep)),
+            true => planner.leave_to_larger_preset(method, "on the RAM-backed device from --preset standard on"),
+            false => planner.add(method, counts(method, sweep)),
         }
     }
     if !lean {
         // The engine as it is, with its frames in huge pages: next to the curve, compared with nothing in small ones.
-        planner
-            .add("pool-tasks", depths.iter().copied().max().map(|depth| in_huge_pages(params(1, depth, block_bytes))));
+        planner.add(
+            &methods::POOL_TASKS,
+            depths.iter().copied().max().map(|depth| in_huge_pages(params(1, depth, block_bytes))),
+        );
     }
     let filling = planner.plan.trials.len();
-    planner.add("mmap-random", counts("mmap-random", Sweep::One));
+    planner.add(&methods::MMAP_RANDOM, counts(&methods::MMAP_RANDOM, Sweep::One));
     if config.preset != Preset::Quick {
-        for id in ["mmap-normal", "mmap-sequential", "pread-buffered-random", "pread-direct"] {
-            planner.add(id, counts(id, Sweep::One));
+        for method in
+            [methods::MMAP_NORMAL, methods::MMAP_SEQUENTIAL, methods::PREAD_BUFFERED_RANDOM, methods::PREAD_DIRECT]
+        {
+            planner.add(&method, counts(&method, Sweep::One));
         }
     }
     plan.trials[filling..].iter_mut().for_each(|trial| trial.variant = FILL.into());
@@ -260,7 +261,7 @@ fn replay(path: &Path, trace: &Trace, from: usize, plan: &mut Plan) {
     for trial in &mut plan.trials[from..] {
         trial.params.extra.insert(TRACE.into(), paths::to_text(&whole));
     }
-    plan.skips.push(Skip::new(ID, "file", "fio-psync", "it cannot read the blocks of a trace"));
+    plan.skips.push(Skip::new(ID, "file", methods::FIO_PSYNC.id, "it cannot read the blocks of a trace"));
     let (reads, others) = (trace.count(Op::Read), trace.count(Op::Write) + trace.count(Op::Sync));
     let share = crate::format::Unit::Percent.show(100.0 * others as f64 / (reads + others) as f64);
     let (method, reason) = match (reads, others) {

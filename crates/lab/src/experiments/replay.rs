@@ -14,7 +14,6 @@
 
 mod figures;
 mod findings;
-mod methods;
 mod params;
 mod reasons;
 mod ring;
@@ -27,7 +26,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nofault_io::aligned::{IoBuf, PageKind};
-use nofault_io::probe::Probe;
+use nofault_io::mapped::Advice;
+use nofault_io::probe::{Ability, Probe};
+use steps::Steps;
 
 use crate::config::Config;
 use crate::config::params::ParametersOf;
@@ -36,6 +37,7 @@ use crate::experiment::{Available, Context, Description, Experiment, LimitedTria
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::machine::write_check;
 use crate::measure::{self, Measurement};
+use crate::methods::{self, Family, Method, methods};
 use crate::paths;
 use crate::read_loops;
 use crate::read_loops::overwrite::index_at;
@@ -47,9 +49,6 @@ use crate::summary::{Basis, Group, Metric};
 use crate::trace::Trace;
 use crate::workload::{Layout, first_word};
 
-use methods::Way;
-use steps::Steps;
-
 /// The variant in which each access is due at its recorded time.
 pub const RECORDED: &str = "recorded";
 /// The variant without the recorded times.
@@ -59,6 +58,52 @@ const TRACE: &str = "trace";
 /// Shortest time after the last access is due at which a trial is stopped, however late its accesses are; with a longer recorded time
 /// that time again.
 const LATE_MIN: Duration = Duration::from_secs(1);
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    CALLS_BUFFERED = Method::new("calls-buffered", "pread/pwrite buffered", Family::Buffered);
+    CALLS_BUFFERED_RANDOM = Method::new("calls-buffered-random", "pread/pwrite buffered, RANDOM hint", Family::Buffered);
+    CALLS_DIRECT = Method::new("calls-direct", "pread/pwrite O_DIRECT", Family::Direct);
+}
+
+/// The way in which a method reaches the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Loads and stores in a shared map with this advice.
+    Map(Advice),
+    /// Read and write calls.
+    Calls(Means),
+    /// A ring past the page cache.
+    Ring,
+}
+
+/// The methods in the order of the plan, each with the way in which it reads and writes.
+const METHODS: [(&Method, Way); 6] = [
+    (&methods::MMAP_NORMAL, Way::Map(Advice::Normal)),
+    (&methods::MMAP_RANDOM, Way::Map(Advice::Random)),
+    (&CALLS_BUFFERED, Way::Calls(Means::Buffered)),
+    (&CALLS_BUFFERED_RANDOM, Way::Calls(Means::BufferedRandom)),
+    (&CALLS_DIRECT, Way::Calls(Means::Direct)),
+    (&methods::URING_DIRECT, Way::Ring),
+];
+
+/// The way of a method; `None` for an unknown one.
+fn way_of(id: &str) -> Option<Way> {
+    METHODS.iter().find(|(method, _)| method.id == id).map(|(_, way)| *way)
+}
+
+impl Way {
+    /// Returns why a method of this way cannot be measured here; `None` when it can.
+    fn refusal(self, probe: &Probe) -> Option<String> {
+        let needs: &[&Ability] = match self {
+            Self::Map(_) | Self::Calls(Means::Buffered | Means::BufferedRandom | Means::DontCache) => &[],
+            Self::Calls(Means::Direct) => &[&probe.direct_io],
+            Self::Ring => &[&probe.direct_io, &probe.io_uring],
+        };
+        needs.iter().find_map(|ability| ability.reason().map(str::to_owned))
+    }
+}
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("replay");
@@ -76,7 +121,7 @@ static DESCRIPTION: Description = Description {
     rank: 0,
     in_quick: false,
     needs_trace: true,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     evidence: reasons::EVIDENCE,
     ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
@@ -146,13 +191,13 @@ fn plan(config: &Config, available: &Available) -> Plan {
     // A file that does not exist yet is judged by its folder.
     let probe = Probe::of(if file.exists() { file } else { file.parent().unwrap_or(Path::new(".")) });
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    for method in methods::all() {
-        if let Some(reason) = method.refusal(&probe) {
+    for (method, way) in METHODS {
+        if let Some(reason) = way.refusal(&probe) {
             plan.skips.push(skip("file", method.id, reason));
             continue;
         }
         let count = steps.threads.len() as u32;
-        let (threads, depth) = if method.way == Way::Ring { (1, count) } else { (count, 1) };
+        let (threads, depth) = if way == Way::Ring { (1, count) } else { (count, 1) };
         let mut params = Params { threads, depth, block_bytes: BLOCK_BYTES as u64, ..Params::default() };
         params.extra.insert(TRACE.into(), paths::to_text(&whole));
         plan.trials.push(TrialSpec {
@@ -173,7 +218,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
 /// opening, reading, writing or syncing the target.
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let usage = |what: String| LabError::new(LabErrorKind::Usage, format!("replay: {what}"));
-    let way = methods::way_of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
+    let way = way_of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
     if ![RECORDED, FAST].contains(&spec.variant.as_str()) {
         return Err(usage(format!("unknown variant '{}'", spec.variant)));
     }

@@ -24,6 +24,7 @@ use crate::experiment::{
 };
 use crate::format;
 use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
+use crate::methods::{self, Method};
 use crate::read_trials::{Planner, params as counted};
 use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec, Warning};
 use crate::show::columns::Sheet;
@@ -41,7 +42,8 @@ const DATA: &str = "data_per_memory";
 /// Name of the parameter with the limit of the cgroup that a trial makes itself, in bytes.
 const LIMIT: &str = "limit_bytes";
 /// The methods, in the order of the report.
-const METHODS: [&str; 4] = ["mmap-random", "pread-buffered-random", "pread-direct", "pool"];
+const METHODS: [&Method; 4] =
+    [&methods::MMAP_RANDOM, &methods::PREAD_BUFFERED_RANDOM, &methods::PREAD_DIRECT, &methods::POOL];
 /// Planned seconds before the clock of a trial starts, in which memory settles.
 const SETTLING_S: f64 = 1.5;
 /// Length in seconds of the reads next to a growing neighbour, without the time in which the limit is filled. The kernel kills one

@@ -20,7 +20,6 @@ pub(crate) mod findings;
 mod hypotheses;
 pub mod killed;
 mod literature;
-mod methods;
 mod params;
 mod reasons;
 mod steal;
@@ -32,6 +31,7 @@ use crate::config::params::ParametersOf;
 use crate::config::{Config, MIB, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
+use crate::methods::{self, Family, Method, methods};
 use crate::record::{ExperimentId, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::{Figure, latencies, rates};
@@ -42,10 +42,17 @@ pub const STEAL: &str = "sin";
 /// The variant that measures the cost of preventing uncommitted bytes on disk.
 pub const COMMITS: &str = "commits";
 /// Ids of the stores, in the order of the report.
-pub const STORES: [&str; 7] =
-    ["os-cow", "user-cow", "user-cow-pwrite", "mapped-log", "shadow-writemap", "shadow", "engine"];
+pub const STORES: [&str; 7] = [
+    methods::OS_COW.id,
+    methods::USER_COW.id,
+    methods::USER_COW_PWRITE.id,
+    methods::MAPPED_LOG.id,
+    methods::SHADOW_WRITEMAP.id,
+    methods::SHADOW.id,
+    methods::ENGINE.id,
+];
 /// Ids of the maps tested for uncommitted bytes: the first lets them reach the disk, the second does not.
-const MAPS: [&str; 2] = ["mmap-shared", "map-private"];
+const MAPS: [&str; 2] = [MMAP_SHARED.id, MAP_PRIVATE.id];
 /// Planned seconds of filling, opening and checking a store, for each thousand keys.
 const FILL_S_PER_1000: f64 = 0.02;
 /// How long the process to be killed commits, as a fraction of the measured time.
@@ -57,6 +64,13 @@ const EVICTED_BYTES: u64 = 4 * EVICTING_MEMORY_BYTES;
 const EVICTED_S: f64 = 3.0;
 /// Longest wait for the kernel's own write-back, in seconds.
 const KERNEL_S_MAX: f64 = 60.0;
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    MMAP_SHARED = Method::new("mmap-shared", "mmap, shared", Family::Mapped);
+    MAP_PRIVATE = Method::new("map-private", "mmap, private", Family::Mapped);
+}
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("safety");
@@ -72,7 +86,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 2,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     contributions: &[("lmdb-is-crash-proof", hypotheses::kills)],

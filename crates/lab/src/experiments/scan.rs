@@ -151,25 +151,25 @@ fn plan_one(config: &Config, available: &Available, target: &Target, memory: Mem
         params.extra.insert("buffers".into(), "small".into());
         params
     };
-    planner.add("mmap-normal", scan.map_threads.iter().map(|threads| touch(*threads)));
-    planner.add("mmap-sequential", scan.map_threads.iter().map(|threads| touch(*threads)));
-    planner.add("pread-direct", scan.map_threads.iter().map(|threads| read(*threads)));
-    planner.add("uring-direct", scan.depths.iter().map(|depth| deep(*depth)));
-    planner.add("fio-uring", scan.depths.iter().map(|depth| deep(*depth)));
+    planner.add(&methods::MMAP_NORMAL, scan.map_threads.iter().map(|threads| touch(*threads)));
+    planner.add(&methods::MMAP_SEQUENTIAL, scan.map_threads.iter().map(|threads| touch(*threads)));
+    planner.add(&methods::PREAD_DIRECT, scan.map_threads.iter().map(|threads| read(*threads)));
+    planner.add(&methods::URING_DIRECT, scan.depths.iter().map(|depth| deep(*depth)));
+    planner.add(&methods::FIO_URING, scan.depths.iter().map(|depth| deep(*depth)));
     // The engine as it is, with one thread, because a range scan reads ahead by itself; and under the map's conditions.
-    planner.add("pool", [touch(1)]);
-    planner.add("pool", scan.map_threads.iter().map(|threads| small(touch(*threads))));
+    planner.add(&methods::POOL, [touch(1)]);
+    planner.add(&methods::POOL, scan.map_threads.iter().map(|threads| small(touch(*threads))));
     // With as many requests as the map has threads, and in pages of the map's size.
-    planner.add("uring-direct", scan.map_threads.iter().map(|depth| small(deep(*depth))));
+    planner.add(&methods::URING_DIRECT, scan.map_threads.iter().map(|depth| small(deep(*depth))));
     if lean {
-        for method in ["mmap-random", "pread-buffered"] {
+        for method in [&methods::MMAP_RANDOM, &methods::PREAD_BUFFERED] {
             planner.leave_to_larger_preset(method, "on the RAM-backed device from --preset standard on");
         }
         return;
     }
-    planner.add("mmap-random", most.map(touch));
-    planner.add("pread-buffered", scan.map_threads.iter().map(|threads| read(*threads)));
-    planner.add("fio-uring", scan.depths.first().map(|depth| small(deep(*depth))));
+    planner.add(&methods::MMAP_RANDOM, most.map(touch));
+    planner.add(&methods::PREAD_BUFFERED, scan.map_threads.iter().map(|threads| read(*threads)));
+    planner.add(&methods::FIO_URING, scan.depths.first().map(|depth| small(deep(*depth))));
 }
 
 fn plan_striped(
@@ -197,22 +197,25 @@ fn plan_striped(
         let mut planner = planner(config, available, &target, memory, plan);
         let most = scan.map_threads.iter().copied().max();
         let touch = || most.map(|threads| striped(with_part(config, params(threads, 1, PAGE_BYTES as u64))));
-        planner.add("mmap-normal", touch());
-        planner.add("mmap-sequential", touch());
+        planner.add(&methods::MMAP_NORMAL, touch());
+        planner.add(&methods::MMAP_SEQUENTIAL, touch());
         let read = || most.map(|threads| striped(with_part(config, params(threads, 1, scan.block_bytes))));
-        planner.add("pread-direct", read());
-        planner.add("uring-direct", scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
-        planner.skip("fio-uring", "fio has no stripes: it is the baseline on one device".into());
+        planner.add(&methods::PREAD_DIRECT, read());
         planner
-            .skip("pool", "the engine's database is measured on one device; `stripe_folders` would spread it".into());
+            .add(&methods::URING_DIRECT, scan.depths.iter().map(|depth| striped(params(1, *depth, scan.block_bytes))));
+        planner.skip(&methods::FIO_URING, "fio has no stripes: it is the baseline on one device".into());
+        planner.skip(
+            &methods::POOL,
+            "the engine's database is measured on one device; `stripe_folders` would spread it".into(),
+        );
         if config.preset == Preset::Quick {
-            for method in ["mmap-random", "pread-buffered"] {
+            for method in [&methods::MMAP_RANDOM, &methods::PREAD_BUFFERED] {
                 planner.leave_to_larger_preset(method, "over several devices from --preset standard on");
             }
             continue;
         }
-        planner.add("mmap-random", touch());
-        planner.add("pread-buffered", read());
+        planner.add(&methods::MMAP_RANDOM, touch());
+        planner.add(&methods::PREAD_BUFFERED, read());
     }
 }
 

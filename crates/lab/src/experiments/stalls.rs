@@ -27,7 +27,6 @@ mod hypotheses;
 mod leaf_scan;
 mod literature;
 mod mapped_tree;
-mod methods;
 mod params;
 mod probe;
 mod reasons;
@@ -42,6 +41,7 @@ use crate::experiment::{
 };
 use crate::machine::memory::lock_bytes_max;
 use crate::measure::Measurement;
+use crate::methods::{self, Family, Method, methods};
 use crate::read_loops;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
@@ -60,6 +60,25 @@ pub const LEAF_SCAN: &str = "leaf-scan";
 const LOCKED_SHARE: u64 = 2;
 const WORKING_SHARE: u64 = 4;
 
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    MMAP_WILLNEED = Method::new("mmap-willneed", "mmap, MADV_WILLNEED", Family::Mapped);
+    MMAP_READAHEAD = Method::new("mmap-readahead", "mmap, read-ahead calls", Family::Mapped);
+    MMAP_POPULATE_AHEAD = Method::new("mmap-populate-ahead", "mmap, MADV_POPULATE_READ", Family::Mapped);
+    MMAP_HELPERS = Method::new("mmap-helpers", "mmap, helper threads", Family::Mapped);
+    MMAP_POPULATE = Method::new("mmap-populate", "mmap, populated first", Family::Mapped);
+    MMAP_MLOCK = Method::new("mmap-mlock", "mmap, mlock", Family::Mapped);
+    MMAP_MINCORE = Method::new("mmap-mincore", "mmap, mincore and helpers", Family::Mapped);
+    MMAP_NOWAIT = Method::new("mmap-nowait", "mmap, RWF_NOWAIT and helpers", Family::Mapped);
+    POOL_FRAMES = Method::new("pool-frames", "its own memory", Family::Pool);
+    ENGINE_SCAN = Method::new("engine-scan", "engine, leaf scan", Family::Ring);
+    ENGINE_SCAN_NOPREFETCH = Method::new("engine-scan-noprefetch", "engine, leaf scan without prefetch", Family::Ring);
+    MMAP_SCAN_NORMAL = Method::new("mmap-scan-normal", "mapped tree, NORMAL", Family::Mapped);
+    MMAP_SCAN_RANDOM = Method::new("mmap-scan-random", "mapped tree, RANDOM", Family::Mapped);
+    MMAP_SCAN_WILLNEED = Method::new("mmap-scan-willneed", "mapped tree, WILLNEED ahead", Family::Mapped);
+}
+
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("stalls");
 
@@ -74,7 +93,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 3,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     evidence: reasons::EVIDENCE,
@@ -155,18 +174,18 @@ fn plan(config: &Config, available: &Available) -> Plan {
     let locked = memory.bytes / LOCKED_SHARE;
     let helpers: Vec<u32> = stalls.helpers.clone();
     for method in ahead::METHODS.into_iter().chain(probe::METHODS) {
-        if quick && !["mmap", "mmap-willneed", "mmap-helpers", "uring-direct"].contains(&method) {
+        if quick && ![methods::MMAP.id, MMAP_WILLNEED.id, MMAP_HELPERS.id, methods::URING_DIRECT.id].contains(&method) {
             continue;
         }
-        if method == "mmap-mlock" && lock_bytes_max() < locked {
+        if method == MMAP_MLOCK && lock_bytes_max() < locked {
             plan.skips.push(skip(method, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
             continue;
         }
-        if let Some(reason) = available.no_ring.as_ref().filter(|_| method == "uring-direct") {
+        if let Some(reason) = available.no_ring.as_ref().filter(|_| method == methods::URING_DIRECT) {
             plan.skips.push(skip(method, reason.clone()));
             continue;
         }
-        if method == "mmap-helpers" || probe::METHODS.contains(&method) {
+        if method == MMAP_HELPERS || probe::METHODS.contains(&method) {
             let trials = helpers
                 .iter()
                 .map(|count| trial(AHEAD, method, &available.file, memory, &[("helpers", count.to_string())]));
@@ -184,7 +203,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
         (false, no_lock) => {
             let bytes = [("working_set", (memory.bytes / WORKING_SHARE).to_string())];
             for method in fits::METHODS {
-                if method == "mmap-mlock" && no_lock {
+                if method == MMAP_MLOCK && no_lock {
                     plan.skips.push(skip(method, "RLIMIT_MEMLOCK is too small (ulimit -l); run as root".into()));
                     continue;
                 }
@@ -202,7 +221,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
                 plan.trials.extend(leaf_scan::MAPPED.map(|method| trial(LEAF_SCAN, method, &tree, memory, &[])));
             }
         }
-        None => plan.skips.push(skip("engine-scan", "the engine takes no part here (pool = 'off')".into())),
+        None => plan.skips.push(skip(ENGINE_SCAN.id, "the engine takes no part here (pool = 'off')".into())),
     }
     plan
 }

@@ -20,7 +20,6 @@ mod findings;
 mod frames;
 mod hypotheses;
 mod literature;
-mod methods;
 mod params;
 mod places;
 mod reasons;
@@ -38,6 +37,7 @@ use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan
 use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
 use crate::measure::{self, Work, Worker};
+use crate::methods::{self, Family, Method, methods};
 use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
@@ -52,14 +52,26 @@ pub const LOOKUP: &str = "lookup";
 
 /// The methods: id, and whether the method is a control.
 const METHODS: [(&str, bool); 7] = [
-    ("array", false),
-    ("hash", false),
-    ("swizzled", false),
-    ("mapped", false),
-    ("mapped-huge", false),
-    ("array-small", false),
-    ("hash-pinned", true),
+    (ARRAY.id, false),
+    (HASH.id, false),
+    (SWIZZLED.id, false),
+    (MAPPED.id, false),
+    (MAPPED_HUGE.id, false),
+    (ARRAY_SMALL.id, false),
+    (HASH_PINNED.id, true),
 ];
+
+methods! {
+    /// The methods that only this experiment has.
+    OWN:
+    ARRAY = Method::new("array", "page-table array", Family::Pool).toned("t3").huge();
+    HASH = Method::new("hash", "hash table", Family::Pool).toned("t4").huge();
+    SWIZZLED = Method::new("swizzled", "swizzled pointers", Family::Pool).huge();
+    MAPPED = Method::new("mapped", "mapped file", Family::Mapped).ready();
+    MAPPED_HUGE = Method::new("mapped-huge", "mapped file, huge pages", Family::Mapped).toned("t1").huge().ready();
+    ARRAY_SMALL = Method::new("array-small", "page-table array, small pages", Family::Pool).toned("t5");
+    HASH_PINNED = Method::new("hash-pinned", "hash table, locks and pins", Family::Pool).toned("t2").huge();
+}
 
 /// The experiment's name on the command line and in records.
 pub const ID: ExperimentId = ExperimentId::new("translate");
@@ -75,7 +87,7 @@ static DESCRIPTION: Description = Description {
     procedure: words::METHOD,
     change: words::CHANGE,
     rank: 7,
-    methods: methods::METHODS,
+    methods: OWN,
     findings: findings::find,
     claims: hypotheses::CLAIMS,
     contributions: &[("pool-costs-as-much", hypotheses::pool)],
@@ -122,7 +134,7 @@ impl Experiment for Translate {
 }
 
 fn title(id: &str) -> String {
-    crate::methods::title(crate::methods::find(methods::METHODS, id), id)
+    methods::title(methods::find(OWN, id), id)
 }
 
 /// Plans every method at each working set and thread count.
@@ -187,14 +199,14 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     if page_count < 8 {
         return Err(LabError::new(LabErrorKind::Usage, "translate: the working set is smaller than eight pages"));
     }
-    match spec.method.as_str() {
-        "array" => measured(spec, context, Array::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "array-small" => measured(spec, context, Array::new(Frames::in_small_pages(page_count)?, spec.seed)),
-        "hash" => measured(spec, context, Hash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "hash-pinned" => measured(spec, context, PinnedHash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "swizzled" => measured(spec, context, SwizzledFrames::new(Frames::in_huge_pages(page_count)?, spec.seed)),
-        "mapped" => measured(spec, context, MappedArray::new(page_count, false)?),
-        "mapped-huge" => measured(spec, context, MappedArray::new(page_count, true)?),
+    match methods::find(OWN, &spec.method) {
+        Some(&ARRAY) => measured(spec, context, Array::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        Some(&ARRAY_SMALL) => measured(spec, context, Array::new(Frames::in_small_pages(page_count)?, spec.seed)),
+        Some(&HASH) => measured(spec, context, Hash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        Some(&HASH_PINNED) => measured(spec, context, PinnedHash::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        Some(&SWIZZLED) => measured(spec, context, SwizzledFrames::new(Frames::in_huge_pages(page_count)?, spec.seed)),
+        Some(&MAPPED) => measured(spec, context, MappedArray::new(page_count, false)?),
+        Some(&MAPPED_HUGE) => measured(spec, context, MappedArray::new(page_count, true)?),
         _ => Err(read_loops::unknown(spec)),
     }
 }

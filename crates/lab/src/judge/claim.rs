@@ -12,7 +12,7 @@ pub use crate::judge::bound::Outcome;
 use crate::judge::curve::Curve;
 use crate::judge::statistics::CLAIM_ALPHA;
 use crate::judge::{self, best};
-use crate::methods::Design;
+use crate::methods::{Design, Method};
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
 use crate::summary::{Group, Metric, Property, Spread, Summary, target_title};
@@ -422,8 +422,8 @@ pub(crate) fn is_explicit(group: &Group<'_>) -> bool {
 }
 
 /// Whether a group was measured with a method.
-pub(crate) fn is(group: &Group<'_>, method: &str) -> bool {
-    group.spec.method == method
+pub(crate) fn is(group: &Group<'_>, method: &Method) -> bool {
+    group.spec.method == *method
 }
 
 /// The groups reading through a map.

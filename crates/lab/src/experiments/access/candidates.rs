@@ -8,8 +8,12 @@ use nofault_io::probe::{Ability, Probe};
 use super::batches::{SETUPS, Setup};
 use super::blocking::Way;
 use super::params::Params;
-use super::{METHODS, OPEN_LOOP, OVERWRITE, READ, RING_SETUP, SYNC_COST, is_durable, way_of};
+use super::{
+    DSYNC_DIRECT, FDATASYNC, METHODS, MSYNC, OPEN_LOOP, OVERWRITE, PWRITE_DIRECT, READ, RING_SETUP, SYNC_COST,
+    is_durable, way_of,
+};
 use crate::config::Config;
+use crate::methods::{self, Method};
 use crate::read_loops::sync::Means;
 
 /// Batch sizes at which the ring set-ups are compared.
@@ -19,7 +23,7 @@ const SETUP_BATCHES: [u32; 3] = [1, 32, 128];
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) variant: &'static str,
-    pub(super) method: &'static str,
+    pub(super) method: &'static Method,
     pub(super) depth: u32,
     pub(super) extra: BTreeMap<String, String>,
     /// Length of the trial, as a share of `access.cell_s`.
@@ -32,14 +36,14 @@ impl Candidate {
     /// Names the trial for people: variant, method and batch size.
     pub(super) fn name(&self) -> String {
         match self.depth {
-            1 => format!("{} {}", self.variant, self.method),
-            depth => format!("{} {} x{depth}", self.variant, self.method),
+            1 => format!("{} {}", self.variant, self.method.id),
+            depth => format!("{} {} x{depth}", self.variant, self.method.id),
         }
     }
 
     /// Returns why the trial cannot be measured here; `None` when it can.
     pub(super) fn refusal(&self, probe: &Probe) -> Option<String> {
-        let (way, durable) = way_of(self.variant, self.method)?;
+        let (way, durable) = way_of(self.variant, self.method.id)?;
         let mut needs: Vec<&Ability> = Vec::new();
         if matches!(way, Way::Calls(Means::Direct) | Way::Ring) {
             needs.push(&probe.direct_io);
@@ -66,11 +70,11 @@ impl Candidate {
 
 /// Returns all trials to measure on the data file.
 pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
-    let quick = |variant: &str, method: &str, deepest: bool| match variant {
-        READ => method != "mmap-normal",
-        OVERWRITE => deepest && ["mmap", "pwrite-direct", "uring-direct"].contains(&method),
-        SYNC_COST => ["msync", "fdatasync", "dsync-direct"].contains(&method),
-        OPEN_LOOP => ["mmap", "uring-direct"].contains(&method),
+    let quick = |variant: &str, method: &Method, deepest: bool| match variant {
+        READ => *method != methods::MMAP_NORMAL,
+        OVERWRITE => deepest && [methods::MMAP, PWRITE_DIRECT, methods::URING_DIRECT].contains(method),
+        SYNC_COST => [MSYNC, FDATASYNC, DSYNC_DIRECT].contains(method),
+        OPEN_LOOP => [methods::MMAP, methods::URING_DIRECT].contains(method),
         _ => false,
     };
     let mut all = all(config, quick);
@@ -78,7 +82,7 @@ pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
         for flags in SETUPS {
             for batch in SETUP_BATCHES {
                 let extra = [("flags".to_owned(), flags.to_owned())].into();
-                let (variant, method) = (RING_SETUP, "uring-direct");
+                let (variant, method) = (RING_SETUP, &methods::URING_DIRECT);
                 all.push(Candidate { variant, method, depth: batch, extra, share_of_trial: 0.5, quick: true });
             }
         }
@@ -89,19 +93,20 @@ pub(super) fn on_file(config: &Config) -> Vec<Candidate> {
 /// Returns the trials to measure on the RAM device: all except ring set-ups. A ring passes requests for this device to
 /// worker threads, which hides the effect of its set-up.
 pub(super) fn on_ram(config: &Config) -> Vec<Candidate> {
-    all(config, |variant, method, _| variant == READ && ["mmap", "pread-direct"].contains(&method))
+    all(config, |variant, method, _| variant == READ && [methods::MMAP, methods::PREAD_DIRECT].contains(method))
 }
 
 /// Returns the trials to measure on a raw device: only reads.
 pub(super) fn on_device(config: &Config) -> Vec<Candidate> {
-    let quick =
-        |_: &str, method: &str, deepest: bool| deepest && ["mmap", "pread-direct", "uring-direct"].contains(&method);
+    let quick = |_: &str, method: &Method, deepest: bool| {
+        deepest && [methods::MMAP, methods::PREAD_DIRECT, methods::URING_DIRECT].contains(method)
+    };
     all(config, quick).into_iter().filter(|candidate| candidate.variant == READ).collect()
 }
 
 /// Returns every method of every variant with its parameters. `quick` decides on the quick preset from variant, method,
 /// and whether the batch is the deepest.
-fn all(config: &Config, quick: impl Fn(&str, &str, bool) -> bool) -> Vec<Candidate> {
+fn all(config: &Config, quick: impl Fn(&str, &Method, bool) -> bool) -> Vec<Candidate> {
     let access: Params = config.params();
     let mut batches = access.batches.clone();
     batches.sort_unstable();

@@ -4,6 +4,7 @@ use super::ID;
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Decision, Ratio, Records, Test, at_least, is};
+use crate::methods;
 use crate::summary::{Family, Metric, Property};
 
 /// The published claims about mmap that the records of `access` decide.
@@ -35,8 +36,8 @@ pub(super) static CLAIMS: &[Claim] = &[
         test: at_least(
             &["read"],
             Metric::OpsPerS,
-            |group| is(group, "mmap"),
-            |group| is(group, "pread-buffered"),
+            |group| is(group, &methods::MMAP),
+            |group| is(group, &methods::PREAD_BUFFERED),
             1.0,
             "`nofault lab access` measures it",
         ),
@@ -60,7 +61,7 @@ fn one_at_a_time(family: Family) -> bool {
 fn one_thread(records: &Records<'_>) -> Decision {
     let groups = records.summary.at(ID, "read", "file");
     let metric = Metric::Latency("op", 500);
-    let found = groups.into_iter().find(|group| group.spec.method == "pread-direct");
+    let found = groups.into_iter().find(|group| group.spec.method == methods::PREAD_DIRECT);
     let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {
         return Decision::not_measured("`nofault lab access` measures it");
     };

@@ -1,7 +1,9 @@
 //! Published figures on the question of `access`.
 
+use super::{PWRITE_BUFFERED, PWRITE_DIRECT};
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, NVME, row};
+use crate::methods;
 use crate::summary::Metric;
 
 /// Tables of published figures, which the report shows next to this machine's figures.
@@ -17,13 +19,18 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         rows: &[
             row(
                 "io_uring O_DIRECT (64)",
-                "uring-direct",
+                &methods::URING_DIRECT,
                 &[1.6e6],
                 "stated latency 0.6 µs; 64 in flight at this rate are 40 µs each",
             ),
-            row("mmap", "mmap", &[780e3], "1.28 µs a read cannot come from an SSD"),
-            row("read O_DIRECT", "pread-direct", &[720e3], "1.39 µs a read, against the text's own 5-15 µs"),
-            row("read buffered", "pread-buffered", &[650e3], "the file was in memory, or this was not measured"),
+            row("mmap", &methods::MMAP, &[780e3], "1.28 µs a read cannot come from an SSD"),
+            row("read O_DIRECT", &methods::PREAD_DIRECT, &[720e3], "1.39 µs a read, against the text's own 5-15 µs"),
+            row(
+                "read buffered",
+                &methods::PREAD_BUFFERED,
+                &[650e3],
+                "the file was in memory, or this was not measured",
+            ),
         ],
         remarks: NVME_REMARKS,
     },
@@ -36,10 +43,10 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         unit: Unit::PerSecond,
         columns: &["overwrites per second"],
         rows: &[
-            row("io_uring O_DIRECT (64)", "uring-direct", &[1.1e6], ""),
-            row("write O_DIRECT", "pwrite-direct", &[680e3], "1.47 µs a write, one at a time"),
-            row("write buffered", "pwrite-buffered", &[520e3], ""),
-            row("mmap", "mmap", &[480e3], "must read each page before it can change it"),
+            row("io_uring O_DIRECT (64)", &methods::URING_DIRECT, &[1.1e6], ""),
+            row("write O_DIRECT", &PWRITE_DIRECT, &[680e3], "1.47 µs a write, one at a time"),
+            row("write buffered", &PWRITE_BUFFERED, &[520e3], ""),
+            row("mmap", &methods::MMAP, &[480e3], "must read each page before it can change it"),
         ],
         remarks: NVME_REMARKS,
     },

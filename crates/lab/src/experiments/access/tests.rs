@@ -98,14 +98,14 @@ fn the_standard_plan_has_every_method_or_a_reason_for_leaving_it_out() {
     let plan = plan(&config(Preset::Standard), &available);
     let planned: BTreeSet<_> =
         plan.trials.iter().map(|spec| (&*spec.target.label, &*spec.variant, &*spec.method)).collect();
-    for (variant, method, ..) in METHODS {
+    for (variant, Method { id: method, .. }, _) in METHODS {
         let places: &[&str] = if variant == RING_SETUP { &["file"] } else { &["file", "ram"] };
         for place in places {
             let skipped = plan
                 .skips
                 .iter()
-                .any(|skip| skip.target == *place && skip.method == method && skip.reason.starts_with(variant));
-            assert!(planned.contains(&(place, variant, method)) || skipped, "{place} {variant} {method}");
+                .any(|skip| skip.target == *place && skip.method == *method && skip.reason.starts_with(variant));
+            assert!(planned.contains(&(place, variant, *method)) || skipped, "{place} {variant} {method}");
         }
     }
     let keys: BTreeSet<String> = plan.trials.iter().map(TrialSpec::key).collect();
@@ -174,7 +174,7 @@ fn syncs_come_as_often_as_asked_and_have_a_distribution_of_their_own() {
     }
     let durable = run_here(&first(&plan, OVERWRITE, "pwrite-dsync")).unwrap();
     assert!(!durable.latency.contains_key("sync"), "each write is durable by itself");
-    for method in ["msync", "fdatasync", "dsync-direct", "dsync-buffered", FDATASYNC_CLEAN] {
+    for method in ["msync", "fdatasync", "dsync-direct", "dsync-buffered", FDATASYNC_CLEAN.id] {
         let outcome = run_here(&first(&plan, SYNC_COST, method)).unwrap();
         let (op, sync) = (&outcome.latency["op"], &outcome.latency["sync"]);
         assert!(op.count == sync.count && op.p50_ns >= sync.p50_ns, "{method}: one write, one sync");
@@ -336,7 +336,7 @@ fn an_unknown_method_or_parameter_is_refused_by_name() {
 fn the_user_can_stop_every_variant() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&config(Preset::Standard), &available(folder.path()));
-    for (variant, method, ..) in METHODS {
+    for (variant, Method { id: method, .. }, _) in METHODS {
         let spec = TrialSpec { duration_s: 3600.0, ..first(&plan, variant, method) };
         let (watch, cancel) = (Watch::new(), AtomicBool::new(true));
         let outcome = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();

@@ -1,8 +1,6 @@
 //! Rules for `async`: whether tasks on one executor wait at the same time, and how late its timer fires at that time.
 
-use super::ID;
-use super::methods::METHODS;
-use super::{RANDOM_TOUCH, Spread, spread_of};
+use super::{ASYNC_MMAP, ASYNC_MMAP_TOUCHED, ASYNC_POOL, ID, OWN, RANDOM_TOUCH, Spread, spread_of};
 use crate::format::Unit;
 use crate::judge::{Comparison, Finding, compare, compare_about, on, or_refused, shown};
 use crate::record::CacheState;
@@ -43,7 +41,7 @@ fn is_one_thread(group: &Group<'_>) -> bool {
 fn only_mapped<'g, 'a>(groups: &[&'g Group<'a>], wanted: impl Fn(&Group<'a>) -> bool) -> Option<&'g Group<'a>> {
     // The plain method stands before its variations in the table.
     let named = groups.iter().copied().filter(|group| group.family() == Family::Mapped && wanted(group));
-    named.min_by_key(|group| METHODS.iter().position(|method| method.id == group.spec.method))
+    named.min_by_key(|group| OWN.iter().position(|method| method.id == group.spec.method))
 }
 
 fn hazard(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState, all: &mut Vec<Finding>) {
@@ -136,8 +134,8 @@ fn ticker(groups: &[&Group<'_>], variant: &str, target: &str, cache: CacheState,
 fn tasks(groups: &[&Group<'_>], target: &str, cache: CacheState, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().find(|group| group.spec.method == id);
     // Data that is warm in the pool is in the process; a map is as warm once its pages were touched.
-    let mapped = if cache == CacheState::Warm { "async-mmap-touched" } else { "async-mmap" };
-    let (Some(pool), Some(map)) = (find("async-pool"), find(mapped)) else { return };
+    let mapped = if cache == CacheState::Warm { ASYNC_MMAP_TOUCHED.id } else { ASYNC_MMAP.id };
+    let (Some(pool), Some(map)) = (find(ASYNC_POOL.id), find(mapped)) else { return };
     let Some(comparison) = or_refused(compare(pool, map, Metric::Seconds), all) else { return };
     let late = Metric::Latency("ticker", 990);
     let timer = compare(pool, map, late).map_or(String::new(), |timer: Comparison<'_>| {

@@ -1,6 +1,6 @@
 //! Published claims about mmap that the records of `async` decide.
 
-use super::ID;
+use super::{ASYNC_MMAP, ID, SINGLE_MMAP};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Ratio, Test};
 use crate::record::CacheState;
@@ -17,8 +17,8 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: Test::Ratio(Ratio {
         variants: &["random-touch"],
         metric: Metric::Seconds,
-        of: |group| cold(group, "async-mmap"),
-        over: |group| cold(group, "single-mmap"),
+        of: |group| cold(group, ASYNC_MMAP.id),
+        over: |group| cold(group, SINGLE_MMAP.id),
         about: &[Property::InFlight],
         bound: Bound::at_least(0.8),
         missing: "`nofault lab async` measures it",

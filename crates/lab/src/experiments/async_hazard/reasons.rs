@@ -1,9 +1,8 @@
 //! Reasons for and against a map that the records of `async` give.
 
-use super::ID;
+use super::{ASYNC_MMAP, ASYNC_READ, ASYNC_URING, ID};
 use crate::judge::claim::Records;
-use crate::judge::reason::is_home;
-use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
+use crate::judge::reason::{Evidence, Reason, Rule, Workload, is_home, reason};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};
 
@@ -21,7 +20,7 @@ fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
         })
         .collect();
     let find = |method: &str| tasks.iter().copied().find(|group| group.spec.method == method);
-    if let (Some(map), Some(read)) = (find("async-mmap"), find("async-read").or(find("async-uring"))) {
+    if let (Some(map), Some(read)) = (find(ASYNC_MMAP.id), find(ASYNC_READ.id).or(find(ASYNC_URING.id))) {
         let late = Metric::Latency("ticker", 990);
         let what = "lateness (p99) of a 1 ms timer beside async tasks on cold data";
         return reason("no stalls", map, read, late, what).into_iter().collect();

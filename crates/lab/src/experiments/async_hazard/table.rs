@@ -1,5 +1,6 @@
 //! The terminal's table of `async`.
 
+use super::ASYNC_READ;
 use crate::record::CacheState;
 use crate::show::columns::{Column, measured, ratio};
 use crate::summary::{Group, Metric, is_plain};
@@ -16,7 +17,7 @@ pub(super) fn columns(groups: &[&Group<'_>], title: &str) -> Vec<Column> {
     let mut columns = vec![Column::new(title, labels.clone())];
     let at = |label: &str, cache| groups.iter().copied().find(|g| g.label() == label && g.spec.cache == cache);
     for cache in [CacheState::Cold, CacheState::Warm] {
-        let reference = groups.iter().copied().find(|g| g.spec.method == "async-read" && g.spec.cache == cache);
+        let reference = groups.iter().copied().find(|g| g.spec.method == ASYNC_READ && g.spec.cache == cache);
         let each = |show: &dyn Fn(&Group<'_>) -> String| {
             labels.iter().map(|label| at(label, cache).map_or(String::new(), show)).collect::<Vec<_>>()
         };

@@ -1,6 +1,6 @@
 //! Rules of `batch`: for each size of a request, touches of a map, the fastest way of a map, and the fastest other method.
 
-use super::{COLD, ID, PAGES, RATE};
+use super::{BATCH_GET_MANY, BATCH_TOUCH, COLD, ID, PAGES, RATE};
 use crate::format::Unit;
 use crate::judge::claim::{values_of, with_value};
 use crate::judge::{Finding, best, compare, on, or_refused};
@@ -52,9 +52,9 @@ fn time(group: &Group<'_>) -> String {
 fn fastest(groups: &[&Group<'_>], (variant, target, pages): (&str, &str, u32), is_key: bool, all: &mut Vec<Finding>) {
     let Some((map, other)) = sides(groups) else { return };
     let Some(comparison) = or_refused(compare(map, other, RATE), all) else { return };
-    let touch = of(groups, "batch-touch").filter(|touch| !std::ptr::eq(*touch, map));
+    let touch = of(groups, BATCH_TOUCH.id).filter(|touch| !std::ptr::eq(*touch, map));
     let touch = touch.map_or(String::new(), |touch| format!("{} by touching each, ", time(touch)));
-    let pool = of(groups, "batch-get-many").filter(|pool| !std::ptr::eq(*pool, other));
+    let pool = of(groups, BATCH_GET_MANY.id).filter(|pool| !std::ptr::eq(*pool, other));
     let pool = pool.map_or(String::new(), |pool| format!(", and {} by {}", time(pool), pool.title()));
     let detail = format!("{pages} pages, {} against {}", map.title(), other.title());
     all.push(Finding {

@@ -1,7 +1,7 @@
 //! Published claims about mmap that the records of `batch` decide.
 
 use super::findings::{of, of_size, sizes};
-use super::{COLD, ID, RATE, WARM};
+use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, RATE, WARM};
 use crate::judge::best;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Decision, Places, Records, Test, against};
@@ -53,17 +53,15 @@ fn by_size(
 
 fn hints(records: &Records<'_>) -> Decision {
     by_size(records, COLD, Bound::at_least(0.8), |groups| {
-        let asked = groups
-            .iter()
-            .copied()
-            .filter(|group| group.family() == Family::Mapped && group.spec.method != "batch-touch");
-        Some((best(asked, RATE)?, of(groups, "batch-ring")?))
+        let asked =
+            groups.iter().copied().filter(|group| group.family() == Family::Mapped && group.spec.method != BATCH_TOUCH);
+        Some((best(asked, RATE)?, of(groups, BATCH_RING.id)?))
     })
 }
 
 fn warm(records: &Records<'_>) -> Decision {
     by_size(records, WARM, Bound::at_least(2.0), |groups| {
-        let rings = ["batch-ring", "batch-ring-buffered"].into_iter().filter_map(|method| of(groups, method));
-        Some((of(groups, "batch-touch")?, best(rings, RATE)?))
+        let rings = [BATCH_RING.id, BATCH_RING_BUFFERED.id].into_iter().filter_map(|method| of(groups, method));
+        Some((of(groups, BATCH_TOUCH.id)?, best(rings, RATE)?))
     })
 }

@@ -1,6 +1,6 @@
 //! Published figures on the question of `batch`.
 
-use super::{COLD, WARM};
+use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, WARM};
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, Source, row};
 use crate::summary::Metric;
@@ -22,7 +22,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         metric: Metric::Latency("op", 500),
         unit: Unit::Seconds,
         columns: &["time of the request"],
-        rows: &[row("mmap", "batch-touch", &[0.218], ""), row("io_uring", "batch-ring", &[0.0278], "")],
+        rows: &[row("mmap", &BATCH_TOUCH, &[0.218], ""), row("io_uring", &BATCH_RING, &[0.0278], "")],
         remarks: &["Reads of vectors, not of whole pages. The lab's own figures are for its largest request."],
     },
     LiteratureTable {
@@ -33,7 +33,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         metric: Metric::Latency("op", 500),
         unit: Unit::Seconds,
         columns: &["time of the request"],
-        rows: &[row("mmap", "batch-touch", &[0.0008], ""), row("io_uring", "batch-ring-buffered", &[0.0047], "")],
+        rows: &[row("mmap", &BATCH_TOUCH, &[0.0008], ""), row("io_uring", &BATCH_RING_BUFFERED, &[0.0047], "")],
         remarks: &["In memory the ring pays for requests that need no waiting."],
     },
 ];

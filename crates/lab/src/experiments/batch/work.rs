@@ -9,10 +9,14 @@ use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
 use nofault_io::mapped::Advice;
 use nofault_io::uring::UringDisk;
 
-use super::{COLD, HELPERS, PAGES, fan_out, number};
+use super::{
+    BATCH_GET_MANY, BATCH_POPULATE, BATCH_PREAD, BATCH_PREAD_THREADS, BATCH_PROCESS_MADVISE, BATCH_RING,
+    BATCH_RING_BUFFERED, BATCH_TOUCH, BATCH_TOUCH_THREADS, BATCH_WILLNEED, COLD, HELPERS, OWN, PAGES, fan_out, number,
+};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods;
 use crate::read_loops::fill::{self, Memory};
 use crate::read_loops::map::Maps;
 use crate::read_loops::pool::Pool;
@@ -24,16 +28,16 @@ use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// Ids of the methods.
 pub(super) const METHODS: [&str; 10] = [
-    "batch-touch",
-    "batch-willneed",
-    "batch-process-madvise",
-    "batch-populate",
-    "batch-touch-threads",
-    "batch-pread",
-    "batch-pread-threads",
-    "batch-ring",
-    "batch-ring-buffered",
-    "batch-get-many",
+    BATCH_TOUCH.id,
+    BATCH_WILLNEED.id,
+    BATCH_PROCESS_MADVISE.id,
+    BATCH_POPULATE.id,
+    BATCH_TOUCH_THREADS.id,
+    BATCH_PREAD.id,
+    BATCH_PREAD_THREADS.id,
+    BATCH_RING.id,
+    BATCH_RING_BUFFERED.id,
+    BATCH_GET_MANY.id,
 ];
 
 /// Number of requests submitted to a ring together: a virtual disk takes a large submission as one.
@@ -50,19 +54,21 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
         ..context.timed(spec)?
     };
     let trial = Trial { spec, layout: &layout, plan: &plan };
-    match spec.method.as_str() {
-        "batch-touch" | "batch-willneed" | "batch-process-madvise" | "batch-populate" | "batch-touch-threads" => {
-            trial.through_a_map(context)
-        }
-        "batch-pread" | "batch-pread-threads" => trial.by_calls(context),
-        "batch-ring" => trial.by_a_ring(&*ring::disk_of(&layout)?, context),
-        "batch-ring-buffered" => {
+    match methods::find(OWN, &spec.method) {
+        Some(&BATCH_TOUCH)
+        | Some(&BATCH_WILLNEED)
+        | Some(&BATCH_PROCESS_MADVISE)
+        | Some(&BATCH_POPULATE)
+        | Some(&BATCH_TOUCH_THREADS) => trial.through_a_map(context),
+        Some(&BATCH_PREAD) | Some(&BATCH_PREAD_THREADS) => trial.by_calls(context),
+        Some(&BATCH_RING) => trial.by_a_ring(&*ring::disk_of(&layout)?, context),
+        Some(&BATCH_RING_BUFFERED) => {
             let files = Files::open(&layout, Means::BufferedRandom)?;
             read_trials::settle_files(spec, &layout, Pattern::Random, &files, context.cancel)?;
             let options = FileOptions { direct: DirectIo::Never, write: false, create: false };
             trial.by_a_ring(&UringDisk::open(&layout.paths[0], &options)?, context)
         }
-        "batch-get-many" => trial.by_the_pool(context),
+        Some(&BATCH_GET_MANY) => trial.by_the_pool(context),
         _ => Err(read_loops::unknown(spec)),
     }
 }
@@ -128,7 +134,7 @@ impl Trial<'_> {
         let touch = move |place: Place| -> Result<bool> {
             Ok(layout.is_right_word(std::hint::black_box(maps.word_at(place)?), place.offset_bytes))
         };
-        if self.spec.method == "batch-touch-threads" {
+        if self.spec.method == BATCH_TOUCH_THREADS {
             let helpers = number(self.spec, HELPERS)?;
             let reader = || -> Result<fan_out::Reader<'_>> { Ok(Box::new(touch)) };
             return fan_out::with(layout, helpers, &reader, |answer| {
@@ -158,7 +164,7 @@ impl Trial<'_> {
                 Ok(layout.is_right(&buffer, place.offset_bytes).unwrap_or(true))
             }))
         };
-        if self.spec.method == "batch-pread-threads" {
+        if self.spec.method == BATCH_PREAD_THREADS {
             let helpers = number(self.spec, HELPERS)?;
             return fan_out::with(layout, helpers, &reader, |answer| {
                 self.measure(context, || Ok(Box::new(|blocks: &[u64]| answer(blocks))))
@@ -240,10 +246,10 @@ enum Ask<'a> {
 
 impl<'a> Ask<'a> {
     fn of(method: &str, maps: &'a Maps) -> Result<Self> {
-        Ok(match method {
-            "batch-willneed" => Self::Each(maps, Advice::WillNeed),
-            "batch-populate" => Self::Each(maps, Advice::PopulateRead),
-            "batch-process-madvise" => {
+        Ok(match methods::find(OWN, method) {
+            Some(&BATCH_WILLNEED) => Self::Each(maps, Advice::WillNeed),
+            Some(&BATCH_POPULATE) => Self::Each(maps, Advice::PopulateRead),
+            Some(&BATCH_PROCESS_MADVISE) => {
                 let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
                 Self::Together(maps, own.map_err(|errno| LabError::system("open this process", &errno.into()))?)
             }

@@ -8,10 +8,11 @@ use std::time::Instant;
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
-use super::{only_path, run_timed};
+use super::{MMAP_COPY, MMAP_IN_PLACE, OWN, only_path, run_timed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{Pattern, unknown};
@@ -19,7 +20,7 @@ use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, Order};
 
 /// The methods: reading in place through a map, copying out of a map, and `pread`.
-pub(super) const METHODS: [&str; 3] = ["mmap-in-place", "mmap-copy", "pread-buffered"];
+pub(super) const METHODS: [&str; 3] = [MMAP_IN_PLACE.id, MMAP_COPY.id, methods::PREAD_BUFFERED.id];
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -31,7 +32,7 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
     let mut buffer = IoBuf::zeroed(layout.block_bytes as usize, PageKind::Huge)?;
     // The buffer's pages are faulted in here, so that the first timed reads do not fault.
     buffer.fill(0);
-    if spec.method == "pread-buffered" {
+    if spec.method == methods::PREAD_BUFFERED {
         let files = Files::open(layout, Means::Buffered)?;
         let mut each = move |offset_bytes: u64| -> Result<Option<bool>> {
             files.read(layout, 0, offset_bytes, &mut buffer)?;
@@ -41,9 +42,9 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
         let work: Work<'_> = Box::new(move |worker| scan(worker, layout, order, &mut each));
         return run_timed(spec, vec![work], context);
     }
-    let copies = match spec.method.as_str() {
-        "mmap-copy" => true,
-        "mmap-in-place" => false,
+    let copies = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_COPY) => true,
+        Some(&MMAP_IN_PLACE) => false,
         _ => return Err(unknown(spec)),
     };
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;

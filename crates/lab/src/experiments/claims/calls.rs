@@ -8,10 +8,11 @@ use std::time::Instant;
 use nofault_io::aligned::{IoBuf, PageKind};
 
 use super::raw_map::RawMap;
-use super::{only_path, run_timed};
+use super::{MMAP_CALL, MMAP_CALL_ONE_PAGE, OWN, only_path, run_timed};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{Pattern, unknown};
@@ -20,7 +21,7 @@ use crate::workload::{Layout, Order, PAGE_BYTES};
 
 /// The methods: map a part and touch every page; map it and touch one page, which costs little more than the calls
 /// themselves; read it by `pread`.
-pub(super) const METHODS: [&str; 3] = ["mmap-call", "mmap-call-one-page", "pread-buffered"];
+pub(super) const METHODS: [&str; 3] = [MMAP_CALL.id, MMAP_CALL_ONE_PAGE.id, methods::PREAD_BUFFERED.id];
 
 /// Measures one method of `map-calls`.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
@@ -28,10 +29,10 @@ pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'
     let open = || File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error));
     let (file, files) = (open()?, Files::open(layout, Means::Buffered)?);
     let (file, files) = (&file, &files);
-    let touched = match spec.method.as_str() {
-        "mmap-call" => Some(layout.block_bytes as usize / PAGE_BYTES),
-        "mmap-call-one-page" => Some(1),
-        "pread-buffered" => None,
+    let touched = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_CALL) => Some(layout.block_bytes as usize / PAGE_BYTES),
+        Some(&MMAP_CALL_ONE_PAGE) => Some(1),
+        Some(&methods::PREAD_BUFFERED) => None,
         _ => return Err(unknown(spec)),
     };
     let work = |order: Order| -> Work<'_> {

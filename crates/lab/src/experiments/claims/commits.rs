@@ -7,17 +7,18 @@ use std::time::Instant;
 
 use nofault_io::mapped::{MappedFile, Protection, SyncMode};
 
-use super::{folder_of, number, run_timed};
+use super::{MMAP_COMMIT, OWN, PWRITE_FDATASYNC, folder_of, number, run_timed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
 use crate::measure::{Work, Worker};
+use crate::methods;
 use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{PAGE_BYTES, first_word};
 
 /// The methods: stores into a writable map with msync, and `pwrite` with fdatasync.
-pub(super) const METHODS: [&str; 2] = ["mmap-commit", "pwrite-fdatasync"];
+pub(super) const METHODS: [&str; 2] = [MMAP_COMMIT.id, PWRITE_FDATASYNC.id];
 
 /// Number of pages of the file: 64 MiB.
 const PAGES: u64 = 16 << 10;
@@ -30,9 +31,9 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         let message = format!("{}: {count} pages a commit: must be 1 to {PAGES}", spec.key());
         return Err(LabError::new(LabErrorKind::Usage, message));
     }
-    let through_map = match spec.method.as_str() {
-        "mmap-commit" => true,
-        "pwrite-fdatasync" => false,
+    let through_map = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_COMMIT) => true,
+        Some(&PWRITE_FDATASYNC) => false,
         _ => return Err(unknown(spec)),
     };
     let file = nameless(&folder_of(spec))?;

@@ -1,12 +1,13 @@
 //! Published claims about mmap that the records of `claims` decide.
 
-use super::ID;
+use super::{ID, MMAP_CALL_ONE_PAGE, MMAP_COMMIT, MMAP_COPY, MMAP_IN_PLACE, ONE_MAP, PWRITE_FDATASYNC, THOUSAND_MAPS};
 use crate::format::{Unit, bytes, digits};
 use crate::judge;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
     Claim, Decision, Places, Records, Test, at_least, both, count_of, extra, figure, is, of_variant, times,
 };
+use crate::methods;
 use crate::summary::{Group, Metric, Property, Spread};
 
 /// The published claims about mmap that the records of `claims` decide.
@@ -40,8 +41,8 @@ pub(super) static CLAIMS: &[Claim] = &[
         test: at_least(
             &["many-maps"],
             Metric::OpsPerS,
-            |group| is(group, "one-map"),
-            |group| is(group, "thousand-maps"),
+            |group| is(group, &ONE_MAP),
+            |group| is(group, &THOUSAND_MAPS),
             1.6,
             "`nofault lab claims` measures it",
         ),
@@ -114,9 +115,11 @@ fn cached(records: &Records<'_>) -> Decision {
     sizes.sort_unstable();
     sizes.dedup();
     for size in sizes {
-        let (Some(copy), Some(read)) = (find("mmap-copy", size), find("pread-buffered", size)) else { continue };
+        let (Some(copy), Some(read)) = (find(MMAP_COPY.id, size), find(methods::PREAD_BUFFERED.id, size)) else {
+            continue;
+        };
         let Some(ratio) = places.ratio(&bytes(size), (copy, read), metric, &[]) else { continue };
-        let in_place = find("mmap-in-place", size).and_then(|group| judge::ratio(group, read, metric, &[]).ok());
+        let in_place = find(MMAP_IN_PLACE.id, size).and_then(|group| judge::ratio(group, read, metric, &[]).ok());
         let in_place = in_place.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
         let text = format!("{}: copied out {}{in_place}", bytes(size), times(&ratio));
         places.add(Bound::at_least(2.0).decide(&ratio), text, &[copy, read]);
@@ -140,7 +143,7 @@ fn calls(records: &Records<'_>) -> Decision {
     for threads in counts {
         let gain =
             |method: &str| judge::ratio(find(method, threads)?, find(method, 1)?, metric, &[Property::InFlight]).ok();
-        let (Some(map), Some(read)) = (gain("mmap-call-one-page"), gain("pread-buffered")) else { continue };
+        let (Some(map), Some(read)) = (gain(MMAP_CALL_ONE_PAGE.id), gain(methods::PREAD_BUFFERED.id)) else { continue };
         let Some(ratio) = judge::ratio_of_ratios(&map, &read) else { continue };
         let late = |method: &str| {
             let spread = find(method, threads)?.spread(Metric::Latency("op", 990))?;
@@ -152,8 +155,8 @@ fn calls(records: &Records<'_>) -> Decision {
             digits(map.median),
             digits(read.median),
             times(&ratio),
-            late("mmap-call-one-page"),
-            late("pread-buffered")
+            late(MMAP_CALL_ONE_PAGE.id),
+            late(methods::PREAD_BUFFERED.id)
         );
         let used: Vec<&Group<'_>> =
             groups.iter().copied().filter(|g| [1, threads].contains(&g.spec.params.threads)).collect();
@@ -209,7 +212,7 @@ fn pairs<'a>(
 fn dontcache(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::UNCACHED_READ);
     let mut places = Places::default();
-    for (uncached, direct) in pairs(&groups, "pread-dontcache", "pread-direct") {
+    for (uncached, direct) in pairs(&groups, methods::PREAD_DONTCACHE.id, methods::PREAD_DIRECT.id) {
         let over = |metric: Metric| judge::ratio(uncached, direct, metric, &[]).ok();
         let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
         let outcome = both(Bound::at_least(0.9).decide(&rate), Bound::at_most(1.1).decide(&cpu));
@@ -224,7 +227,7 @@ fn dontcache(records: &Records<'_>) -> Decision {
 fn writable(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, super::MAP_COMMIT);
     let mut places = Places::default();
-    for (map, write) in pairs(&groups, "mmap-commit", "pwrite-fdatasync") {
+    for (map, write) in pairs(&groups, MMAP_COMMIT.id, PWRITE_FDATASYNC.id) {
         let pages = extra(map, "commit_pages").unwrap_or("?");
         let pages = if pages == "1" { "1 page".to_owned() } else { format!("{pages} pages") };
         let Some(ratio) = places.ratio(&pages, (map, write), Metric::OpsPerS, &[]) else { continue };

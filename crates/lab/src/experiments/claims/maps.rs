@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::raw_map::RawMap;
-use super::{folder_of, number, only_path, run_timed};
+use super::{GROW_MAPPED, ONE_MAP, THOUSAND_MAPS, folder_of, number, only_path, run_timed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
@@ -22,12 +22,10 @@ use crate::record::{Outcome, TrialSpec};
 use crate::workload::{Layout, PAGE_BYTES};
 
 /// The methods of `many-maps`: one call for the whole file, or one call for each part.
-pub(super) const METHODS: [&str; 2] = ["one-map", "thousand-maps"];
+pub(super) const METHODS: [&str; 2] = [ONE_MAP.id, THOUSAND_MAPS.id];
 /// Number of parts of the file; a round touches one page of each. A file with fewer pages has fewer parts.
 const PARTS: u64 = 1000;
 
-/// The method of `file-growth`: appends to a file that is mapped.
-pub(super) const GROWING: &str = "grow-mapped";
 /// Length in bytes at which a growing file is complete and the next file begins.
 const GROWN_BYTES: u64 = 64 << 20;
 
@@ -70,7 +68,7 @@ pub(super) fn many(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>)
 
 /// Measures the variant `file-growth`.
 pub(super) fn growth(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    if spec.method != GROWING {
+    if spec.method != GROW_MAPPED {
         return Err(unknown(spec));
     }
     let step_bytes = number(spec, "step")?;

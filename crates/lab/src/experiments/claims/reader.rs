@@ -14,15 +14,14 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
 use crate::measure::{Work, Worker};
+use crate::methods;
 use crate::read_loops::unknown;
 use crate::record::{Outcome, TrialSpec};
-use crate::stores::{self, ENGINE, Engine, Room, Start, Store};
+use crate::stores::{self, Engine, Room, Start, Store};
 
 /// The stores whose versions share pages, so that a reader keeps old pages from being freed; some may be missing from
-/// this build. `shadow` keeps all in one file, as LMDB does.
-pub(super) const STORES: [&str; 4] = [ENGINE, SHADOW, "lmdb", "redb"];
-/// The store that has LMDB's design over the engine's tree: always compiled in.
-const SHADOW: &str = "shadow";
+/// this build. `shadow` has LMDB's design over the engine's tree, all in one file, and is always compiled in.
+pub(super) const STORES: [&str; 4] = [methods::NOFAULT.id, methods::SHADOW.id, methods::LMDB.id, methods::REDB.id];
 
 /// Number of updates in one durable commit, the same for all stores.
 const COMMIT_UPDATES: u64 = 500;
@@ -52,8 +51,8 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     let method = spec.method.clone();
     let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
         let grown = match method.as_str() {
-            ENGINE => engine(worker, &folder, data, updates, held)?,
-            SHADOW => shadow(worker, &folder, data, updates, held)?,
+            id if id == methods::NOFAULT.id => engine(worker, &folder, data, updates, held)?,
+            id if id == methods::SHADOW.id => shadow(worker, &folder, data, updates, held)?,
             rival_id => rival(worker, rival_id, &folder, data, updates, held)?,
         };
         let after = grown.after_bytes + grown.memory_bytes;

@@ -1,10 +1,10 @@
 //! Reasons for and against a map that the records of `claims` give.
 
-use super::CACHED_READ;
-use super::ID;
+use super::{CACHED_READ, ID, MMAP_IN_PLACE};
 use crate::format::bytes;
 use crate::judge::claim::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
+use crate::methods;
 use crate::summary::{Group, Metric};
 
 /// The rules of the verdict for which `claims` gives evidence, each with the function that finds the evidence in the
@@ -21,7 +21,7 @@ fn cached(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
     let find = |method: &str| {
         cached.iter().copied().find(|group| group.spec.method == method && group.spec.params.block_bytes == least)
     };
-    if let (Some(map), Some(read)) = (find("mmap-in-place"), find("pread-buffered")) {
+    if let (Some(map), Some(read)) = (find(MMAP_IN_PLACE.id), find(methods::PREAD_BUFFERED.id)) {
         let what = format!("cached data in units of {}, against read calls (no pool)", bytes(least));
         let found = reason("in memory", map, read, Metric::BytesPerS, &what);
         reasons.extend(

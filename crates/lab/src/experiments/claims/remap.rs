@@ -5,7 +5,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use super::raw_map::RawMap;
-use super::{number, only_path, run_timed};
+use super::{MMAP_PRIVATE, number, only_path, run_timed};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{Work, Worker};
@@ -16,7 +16,7 @@ use crate::workload::{Layout, PAGE_BYTES};
 /// Measures the variant `private-remap`: `op` is the time of remapping, `touch_again` the time of the first touches
 /// of all pages that were copies, `copy` the time of making the copies.
 pub(super) fn execute(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
-    if spec.method != "mmap-private" {
+    if spec.method != MMAP_PRIVATE {
         return Err(crate::read_loops::unknown(spec));
     }
     let path = only_path(spec, layout)?;

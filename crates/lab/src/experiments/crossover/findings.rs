@@ -6,6 +6,7 @@ use super::{HOT_SET, ID};
 use crate::format::{Unit, digits};
 use crate::judge::curve::Curve;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
+use crate::methods;
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric, Spread, Summary};
 
@@ -174,8 +175,8 @@ fn seen(found: &Separation) -> String {
 /// hint, whose device reads nothing ahead, and with read calls'.
 fn hot_set(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-    let Some(random) = of("mmap-random") else { return };
-    for other in ["mmap-normal", "pread-buffered-random"].into_iter().filter_map(of) {
+    let Some(random) = of(methods::MMAP_RANDOM.id) else { return };
+    for other in [methods::MMAP_NORMAL.id, methods::PREAD_BUFFERED_RANDOM.id].into_iter().filter_map(of) {
         let Some(comparison) = or_refused(compare(random, other, Metric::Amplification), all) else { continue };
         let reads = |group: &Group<'_>| group.spread(Metric::Amplification).map_or(0.0, |spread| spread.median);
         all.push(Finding {

@@ -3,6 +3,7 @@
 use super::{HOT_SET, ID};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Contribution, Places, Records, Test, against};
+use crate::methods;
 use crate::summary::{Metric, target_title};
 
 /// The published claims about mmap that the records of `crossover` decide.
@@ -28,8 +29,8 @@ pub(super) fn forgets<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == HOT_SET) {
         let groups = records.summary.at(ID, variant, target);
         let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-        let Some(random) = of("mmap-random") else { continue };
-        for other in ["mmap-normal", "pread-buffered-random"].into_iter().filter_map(of) {
+        let Some(random) = of(methods::MMAP_RANDOM.id) else { continue };
+        for other in [methods::MMAP_NORMAL.id, methods::PREAD_BUFFERED_RANDOM.id].into_iter().filter_map(of) {
             let place = target_title(target);
             let Some(ratio) = places.ratio(&place, (random, other), Metric::Amplification, &[]) else { continue };
             let text = format!("{place}: {}", against(random, other, Metric::Amplification, &ratio));

@@ -3,6 +3,7 @@
 use super::UNIFORM;
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, PAPER, row};
+use crate::methods;
 use crate::summary::Metric;
 
 /// Tables of published figures, which the report shows next to this machine's figures.
@@ -14,7 +15,10 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     metric: Metric::OpsPerS,
     unit: Unit::PerSecond,
     columns: &["reads per second"],
-    rows: &[row("fio O_DIRECT", "pread-direct", &[900e3], ""), row("mmap RANDOM", "mmap-random", &[401e3], "")],
+    rows: &[
+        row("fio O_DIRECT", &methods::PREAD_DIRECT, &[900e3], ""),
+        row("mmap RANDOM", &methods::MMAP_RANDOM, &[401e3], ""),
+    ],
     remarks: &[
         "The paper has one point of the grid: uniform reads that nearly all miss. There mmap reaches 0.45 of direct I/O; while memory \
          filled, it kept up.",

@@ -1,10 +1,10 @@
 //! Figures of `engine`: a table of all results against the aims, then for each row the rates, the costs and the
 //! latencies behind it.
 
-use super::ID;
 use super::lines::{Line, lines};
 use super::trials::data_title;
-use super::works::{GROWTH, IDLE, TICKER, row_of};
+use super::works::{GROWTH, TICKER, row_of};
+use super::{ID, IDLE_EXECUTOR};
 use crate::experiment::Section;
 use crate::format::{Unit, digits};
 use crate::show::figures::{Figure, Table, costs, latencies, rates};
@@ -95,7 +95,7 @@ pub(super) fn figures(section: &Section<'_, '_>) -> Vec<Figure> {
     let Some(row) = row_of(section.variant) else { return Vec::new() };
     let title = format!("{}, {}", row.title, data_title(section.target));
     let groups = section.by_family();
-    let working: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.method != IDLE).collect();
+    let working: Vec<&Group<'_>> = groups.iter().copied().filter(|group| group.spec.method != IDLE_EXECUTOR).collect();
     let mut figures = Vec::new();
     for quantity in row.quantities {
         figures.extend(match quantity.metric {

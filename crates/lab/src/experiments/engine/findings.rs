@@ -1,10 +1,11 @@
 //! Rules for `engine`: whether its figures reach the project's aims, each with the figure of the same run that it is
 //! compared with.
 
-use super::ID;
 use super::lines::{AimOutcome, Line, Other, lines};
-use super::works::{Aim, DEVICE, ENGINE, GET_TASKS};
+use super::works::{Aim, GET_TASKS};
+use super::{DEVICE, ID};
 use crate::judge::{Finding, KeyFigure, Kind, keys};
+use crate::methods::NOFAULT;
 use crate::summary::{Spread, Summary};
 
 /// The data of the main question: values of 100 bytes, more than fit in memory.
@@ -93,7 +94,7 @@ fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
 
 /// Whether the line and the other figure answer the experiment's main question.
 fn is_key(line: &Line<'_, '_>, other: &Other<'_, '_>) -> bool {
-    let row = line.row.variant == GET_TASKS && line.own.spec.method == ENGINE && line.target == KEY_TARGET;
+    let row = line.row.variant == GET_TASKS && line.own.spec.method == NOFAULT && line.target == KEY_TARGET;
     row && line.quantity.name.is_empty() && other.group.spec.method == DEVICE
 }
 

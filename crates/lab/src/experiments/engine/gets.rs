@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use super::trial::{Trial, WARM_TIME_MAX, note_reads, order};
 use super::trials::{CACHE, number};
 use super::updates::go_on;
-use super::works::{ENGINE, GET_ZIPF, READ, WRITE};
+use super::works::{GET_ZIPF, READ, WRITE};
 use super::writes::read_back;
 use crate::entries::{Data, Zipfian, mix};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::measure::{Work, Worker};
+use crate::methods::NOFAULT;
 use crate::record::Outcome;
 use crate::stores::Store;
 
@@ -54,7 +55,7 @@ impl Keys {
 /// Measures gets by the row's number of threads, each of one entry at a time. Each get is timed with the check of its value,
 /// which is where a store reading through a map reads it.
 pub(super) fn threads(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
-    let engine = (trial.spec.method == ENGINE).then(|| trial.engine()).transpose()?;
+    let engine = (trial.spec.method == NOFAULT).then(|| trial.engine()).transpose()?;
     let peer = if engine.is_none() { Some(trial.loaded_store()?) } else { None };
     let store: &dyn Store = match (&engine, &peer) {
         (Some(engine), _) => engine,

@@ -1,12 +1,13 @@
 //! Extracts the lines of results from the records. A line has the engine's figure of one quantity in one row, and the
 //! figures of the same run that it is compared with. Tables and findings are made from lines.
 
-use super::ID;
 use super::trials::{INTERVAL, data_title, is_in_ram};
-use super::works::{self, Aim, Bound, ENGINE, POLLER, Quantity, Row, TICKER};
+use super::works::{self, Aim, Bound, Quantity, Row, TICKER};
+use super::{ID, NOFAULT_POLLER};
 use crate::entries::KEY_BYTES;
 use crate::format::digits;
 use crate::judge::{self, bound};
+use crate::methods::{Method, NOFAULT};
 use crate::show::columns::measured_in;
 use crate::summary::{Group, Metric, Property, Spread, Summary, is_plain};
 
@@ -59,15 +60,15 @@ pub(super) fn lines<'g, 'a>(summary: &'g Summary<'a>) -> Vec<Line<'g, 'a>> {
 /// Whether a group of trials has a separate line for a quantity. Only groups of the engine have one. A group with
 /// other settings of the executor has one only for the timer's latency, which these settings change.
 fn shows(group: &Group<'_>, quantity: &Quantity) -> bool {
-    let is_engine = [ENGINE, POLLER].contains(&group.spec.method.as_str());
+    let is_engine = [NOFAULT.id, NOFAULT_POLLER.id].contains(&group.spec.method.as_str());
     is_engine && (is_plain(&group.spec.params) || matches!(quantity.metric, Metric::Latency(TICKER, _)))
 }
 
 /// Returns the groups that `own`, a group of the engine's, is compared with: never itself.
 fn beside<'g, 'a>(groups: &[&'g Group<'a>], quantity: &'static Quantity, own: &Group<'_>) -> Vec<Other<'g, 'a>> {
-    let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-    let others = quantity.beside.iter().filter(|other| other.method != own.spec.method);
-    others.filter_map(|other| Some(Other { group: of(other.method)?, aim: other.aim })).collect()
+    let of = |method: &Method| groups.iter().copied().find(|group| group.spec.method == *method);
+    let others = quantity.beside.iter().filter(|other| own.spec.method != other.method);
+    others.filter_map(|other| Some(Other { group: of(&other.method)?, aim: other.aim })).collect()
 }
 
 impl<'g, 'a> Line<'g, 'a> {
@@ -83,7 +84,7 @@ impl<'g, 'a> Line<'g, 'a> {
         let spec = self.own.spec;
         let size = spec.params.block_bytes.saturating_sub(KEY_BYTES as u64);
         let quantity = if self.quantity.short.is_empty() { String::new() } else { format!(" {}", self.quantity.short) };
-        let poller = (spec.method == POLLER).then_some("poller".to_owned());
+        let poller = (spec.method == NOFAULT_POLLER).then_some("poller".to_owned());
         let interval = spec.params.extra.get(INTERVAL).map(|interval| format!("event {interval}"));
         let title = format!("{} {size} B{quantity}", spec.variant);
         let ram = is_in_ram(self.target).then_some("in RAM".to_owned());

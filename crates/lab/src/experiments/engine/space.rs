@@ -7,11 +7,11 @@ use nofault::{Batch, Durability};
 use super::loads::{self, SyncTime, in_random_order};
 use super::trial::{Trial, order};
 use super::updates::{go_on, rewrite};
-use super::works::ENGINE;
 use super::writes::{BATCH, free_old_blocks, note_used, read_back};
 use crate::error::Result;
 use crate::format::bytes as shown;
 use crate::measure::{Work, Worker};
+use crate::methods::NOFAULT;
 use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store};
 
@@ -50,7 +50,7 @@ pub(super) fn updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
 /// short, which it would do by itself some ten seconds later.
 pub(super) fn random(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     let folder = trial.place.clear()?;
-    if trial.spec.method == ENGINE {
+    if trial.spec.method == NOFAULT {
         let engine = Engine::create(&folder, &trial.settings()?)?;
         let mut outcome = loads::random(trial, &engine, SyncTime::Later)?;
         engine.db.shrink(Pace::Full, |_| true)?;

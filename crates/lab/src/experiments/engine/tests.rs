@@ -9,11 +9,12 @@ use nofault_io::counters::Watch;
 use nofault_sim::depth::{by_depth, is_deep};
 
 use super::lines::{AimOutcome, lines};
-use super::works::{BF_TREE, ENGINE, IDLE, LMDB, PEERS, POLLER, WORKS, rows};
+use super::works::{PEERS, WORKS, rows};
 use super::*;
 use crate::config::Preset;
 use crate::error::{LabErrorKind, Result};
 use crate::experiment::{Available, Context, Plan, StoresPlace};
+use crate::methods::{BF_TREE, LMDB, NOFAULT};
 use crate::record::file::RecordFile;
 use crate::record::{MemoryLimit, MemoryMethod, Outcome, Trial};
 use crate::stores::kind_of;
@@ -64,8 +65,8 @@ fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_b
     for row in rows() {
         for method in row.methods {
             let planned = specs.iter().any(|spec| spec.variant == row.variant && spec.method == *method);
-            let built = kind_of(method).is_none_or(crate::stores::Kind::is_built);
-            assert_eq!(planned, built, "{} {method}", row.variant);
+            let built = kind_of(method.id).is_none_or(crate::stores::Kind::is_built);
+            assert_eq!(planned, built, "{} {}", row.variant, method.id);
             assert!(
                 built || plan.skips.iter().any(|skip| skip.method == *method && skip.reason.contains("--features"))
             );
@@ -77,7 +78,7 @@ fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_b
     }
     let keys: BTreeSet<String> = specs.iter().map(TrialSpec::key).collect();
     assert_eq!(keys.len(), specs.len(), "two trials share a key");
-    let sizes = specs.iter().filter(|spec| spec.variant == works::GET_ONE && spec.method == ENGINE);
+    let sizes = specs.iter().filter(|spec| spec.variant == works::GET_ONE && spec.method == NOFAULT);
     assert_eq!(sizes.map(|spec| spec.target.label.as_str()).collect::<Vec<_>>(), ["100B", "1000B"]);
     let limited = |spec: &&TrialSpec| spec.memory.method != MemoryMethod::None;
     assert!(specs.iter().filter(limited).all(|spec| !spec.target.label.contains('-')));
@@ -115,7 +116,7 @@ fn a_peer_that_does_not_take_values_of_a_size_is_left_out_with_the_reason() {
     assert!(plan.trials.iter().all(|spec| spec.method != BF_TREE));
     let said = plan.skips.iter().filter(|skip| skip.method == BF_TREE);
     let said: Vec<&str> = said.map(|skip| skip.reason.as_str()).collect();
-    let word = if kind_of(BF_TREE).unwrap().is_built() { "at most 16000" } else { "--features peers" };
+    let word = if kind_of(BF_TREE.id).unwrap().is_built() { "at most 16000" } else { "--features peers" };
     assert!(said.len() == 1 && said[0].contains(word), "{said:?}");
 }
 
@@ -152,7 +153,8 @@ fn a_p999_is_held_against_a_largest_ratio_or_a_largest_difference_and_met_or_mis
     // Latencies of the engine and of the other in two repeats, in microseconds.
     let told = |own_us: [u64; 2], other_us: [u64; 2]| -> Vec<[String; 2]> {
         let of = |spec: &TrialSpec, repeat: usize| {
-            let us = if [ENGINE, POLLER].contains(&spec.method.as_str()) { own_us } else { other_us }[repeat];
+            let us =
+                if [NOFAULT.id, NOFAULT_POLLER.id].contains(&spec.method.as_str()) { own_us } else { other_us }[repeat];
             let mut histogram = crate::measure::new_histogram();
             histogram.record_n(us * 1000, 1000).unwrap();
             let latency = crate::record::Latency::of(&histogram);
@@ -235,7 +237,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
         let key = spec.key();
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{key}");
         assert!(outcome.ops > 0 && outcome.elapsed_s > 0.0, "{key}");
-        let reads_entries = spec.method == ENGINE || PEERS.contains(&spec.method.as_str());
+        let reads_entries = spec.method == NOFAULT || PEERS.contains(&spec.method.as_str());
         assert!(!reads_entries || outcome.checks.verified > 0 || spec.variant == works::LONG_READER, "{key}");
         trials.push(Trial { spec, outcome });
     }
@@ -249,7 +251,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
                 |line: &&lines::Line<'_, '_>| line.row.variant == row.variant && std::ptr::eq(line.quantity, quantity);
             let line = lines.iter().find(of_row).unwrap_or_else(|| panic!("{}: {}", row.title, quantity.name));
             assert!(line.spread().is_some(), "{}", line.title());
-            let there = |other: &&works::Beside| kind_of(other.method).is_none_or(crate::stores::Kind::is_built);
+            let there = |other: &&works::Beside| kind_of(other.method.id).is_none_or(crate::stores::Kind::is_built);
             assert_eq!(line.beside.len(), quantity.beside.iter().filter(there).count(), "{}", line.title());
             // Without a reader nothing may grow, so the ratio is over zero and does not exist.
             let is_rate = row.variant != works::LONG_READER;
@@ -275,7 +277,8 @@ fn a_trial_that_writes_leaves_a_fresh_database_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let plan = Engine.plan(&config(&["put-batch", "get-one"]), &available(folder.path()));
     let find = |variant: &str| {
-        let is_it = |spec: &&TrialSpec| spec.variant == variant && spec.method == ENGINE && spec.target.label == "100B";
+        let is_it =
+            |spec: &&TrialSpec| spec.variant == variant && spec.method == NOFAULT && spec.target.label == "100B";
         plan.trials.iter().find(is_it).unwrap()
     };
     let note = folder.path().join("note.json");
@@ -304,7 +307,7 @@ fn parameters_that_no_plan_contains_are_refused() {
     let spec = &plan.trials[0];
     for wrong in [
         TrialSpec { variant: "get-nothing".into(), ..spec.clone() },
-        TrialSpec { method: IDLE.into(), ..spec.clone() },
+        TrialSpec { method: IDLE_EXECUTOR.id.into(), ..spec.clone() },
         TrialSpec { params: Default::default(), ..spec.clone() },
     ] {
         assert_eq!(run(&wrong, &AtomicBool::new(false)).unwrap_err().kind(), LabErrorKind::Usage);

@@ -11,11 +11,12 @@ use super::crash;
 use super::place::{Content, Place, State};
 use super::trials::{CACHE, LOG, number};
 use super::updates::{go_on, rewrite};
-use super::works::{ENGINE, PEERS, Row};
+use super::works::{PEERS, Row};
 use crate::entries::{Data, mix};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Measurement, Work};
+use crate::methods::NOFAULT;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::stores::{self, Engine, Room, Start, Store};
@@ -81,7 +82,7 @@ impl Trial<'_, '_> {
     /// use, or for a crashed database the bytes of its log.
     pub(super) fn have(&self, state: State) -> Result<u64> {
         let (settings, data, cancel) = (self.settings()?, self.data, self.context.cancel);
-        self.place.have(self.spec, &self.content(ENGINE, state)?, |folder| match state {
+        self.place.have(self.spec, &self.content(NOFAULT.id, state)?, |folder| match state {
             State::Crashed => crash::crashed(folder, &settings, data, number(self.spec, LOG)?, cancel),
             State::Loaded | State::Rewritten => {
                 let engine = Engine::create(folder, &settings)?;
@@ -151,7 +152,7 @@ impl Trial<'_, '_> {
             threads: 64,
             value_bytes: u32::try_from(self.data.value_bytes).unwrap_or(u32::MAX),
         };
-        let id = if PEERS.contains(&self.spec.method.as_str()) { &self.spec.method } else { ENGINE };
+        let id = if PEERS.contains(&self.spec.method.as_str()) { &self.spec.method } else { NOFAULT.id };
         let not_built = || {
             let how = stores::kind_of(id).map_or("unknown".into(), stores::Kind::not_built);
             LabError::new(LabErrorKind::Unsupported, format!("{id}: {how}"))

@@ -4,15 +4,16 @@
 use std::path::Path;
 
 use super::works::{
-    self, BEFORE_TASK, DEVICE, DEVICE_OVERWRITE, ENGINE, GET_TASKS, GROWTH, IDLE, LOAD_RANDOM, LONG_READER, NO_READER,
-    PEERS, POLLER, PUT_BATCH, READ_WRITE, REOPEN, Row, SPACE_DELETED, SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS, Work,
+    self, GET_TASKS, GROWTH, LOAD_RANDOM, LONG_READER, PEERS, PUT_BATCH, READ_WRITE, REOPEN, Row, SPACE_DELETED,
+    SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS, Work,
 };
-use super::{ID, params};
+use super::{DEVICE, DEVICE_OVERWRITE, ID, IDLE_EXECUTOR, NO_READER, NOFAULT_BEFORE_TASK, NOFAULT_POLLER, params};
 use crate::config::Config;
 use crate::entries::{Data, KEY_BYTES};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Plan};
 use crate::machine::ram;
+use crate::methods::NOFAULT;
 use crate::record::{CacheState, MemoryLimit, Params, Skip, Target, TrialSpec};
 use crate::stores::kind_of;
 use crate::summary::Metric;
@@ -134,7 +135,7 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
         .flat_map(|work| work.rows)
         .collect();
     let missing = |peer: &str| kind_of(peer).filter(|kind| !kind.is_built());
-    for peer in PEERS.iter().filter(|peer| rows.iter().any(|row| row.methods.contains(peer))) {
+    for peer in PEERS.iter().filter(|peer| rows.iter().any(|row| row.has(peer))) {
         if let Some(kind) = missing(peer) {
             let how =
                 format!("{} (cargo build --release -p nofault-cli --features {})", kind.not_built(), kind.feature);
@@ -158,10 +159,10 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
         };
         let own: Vec<&Row> = rows.iter().filter(on_set).copied().collect();
         for row in &own {
-            let methods = row.methods.iter().filter(|method| !PEERS.contains(method));
+            let methods = row.methods.iter().filter(|method| !PEERS.contains(&method.id));
             let specs = methods.flat_map(|method| {
-                let plain = trial(config, &engine, available, &set, row, method);
-                let short = [ENGINE, POLLER].contains(method) && row.variant == GET_TASKS;
+                let plain = trial(config, &engine, available, &set, row, method.id);
+                let short = [NOFAULT, NOFAULT_POLLER].contains(method) && row.variant == GET_TASKS;
                 let other = short.then(|| with(&plain, INTERVAL, EVENT_INTERVAL_SHORT));
                 [Some(plain), other].into_iter().flatten()
             });
@@ -174,7 +175,7 @@ pub(super) fn plan(config: &Config, available: &Available) -> Plan {
         }
         let value_bytes = set.data.value_bytes;
         for peer in &peers {
-            let of_peer = own.iter().filter(|row| row.methods.contains(peer));
+            let of_peer = own.iter().filter(|row| row.has(peer));
             let specs: Vec<_> = of_peer.map(|row| trial(config, &engine, available, &set, row, peer)).collect();
             let most = kind_of(peer).map_or(u32::MAX, |kind| kind.value_bytes_max);
             if u64::from(most) >= value_bytes as u64 {
@@ -229,8 +230,9 @@ fn trial(
     row: &Row,
     method: &str,
 ) -> TrialSpec {
-    let single = PEERS.contains(&method) || [DEVICE_OVERWRITE, IDLE].contains(&method);
-    let checks = PEERS.contains(&method) || [ENGINE, POLLER, NO_READER, BEFORE_TASK].contains(&method);
+    let single = PEERS.contains(&method) || [DEVICE_OVERWRITE.id, IDLE_EXECUTOR.id].contains(&method);
+    let checks = PEERS.contains(&method)
+        || [NOFAULT.id, NOFAULT_POLLER.id, NO_READER.id, NOFAULT_BEFORE_TASK.id].contains(&method);
     let mut extra = vec![(KEYS, set.data.count), (CACHE, set.cache_bytes)];
     match row.variant {
         REOPEN => extra.push((LOG, engine.log_bytes)),
@@ -249,12 +251,12 @@ fn trial(
     TrialSpec {
         variant: row.variant.into(),
         params: Params {
-            threads: if method == DEVICE { 1 } else { row.threads },
+            threads: if method == DEVICE.id { 1 } else { row.threads },
             // The device has as many requests in flight as all threads together.
-            depth: match method {
-                DEVICE => row.depth * row.threads,
-                _ if single => 1,
-                _ => row.depth,
+            depth: match single {
+                _ if method == DEVICE.id => row.depth * row.threads,
+                true => 1,
+                false => row.depth,
             },
             block_bytes: set.data.entry_bytes(),
             extra: extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect(),
@@ -286,7 +288,7 @@ pub(super) fn preparation_s(spec: &TrialSpec) -> f64 {
     if !works::row_of(&spec.variant).is_some_and(reads) {
         return load_s;
     }
-    let is_engine = [ENGINE, POLLER].contains(&spec.method.as_str());
+    let is_engine = [NOFAULT.id, NOFAULT_POLLER.id].contains(&spec.method.as_str());
     let cache_pages = number(spec, CACHE).unwrap_or(0) as f64 / 4096.0;
     load_s / 4.0 + if is_engine { 0.3 + cache_pages / WARM_READS_PER_S } else { 0.0 }
 }

@@ -3,34 +3,15 @@
 
 mod list;
 
+use super::{DEVICE, DEVICE_BATCHES, DEVICE_OVERWRITE, IDLE_EXECUTOR, NO_READER, NOFAULT_BEFORE_TASK, NOFAULT_POLLER};
 use crate::format::Unit;
+use crate::methods::{BF_TREE, FJALL, LMDB, LMDB_READAHEAD, Method, NOFAULT, REDB, ROCKSDB, ROCKSDB_DIRECT};
 use crate::summary::Metric;
-
 pub(super) use list::WORKS;
 
-/// Ids of the engine's methods: completions of reads taken by a thread of the database, or by the executor.
-pub(super) const ENGINE: &str = crate::stores::ENGINE;
-pub(super) const POLLER: &str = "nofault-poller";
-/// Ids of the other databases that are measured, in the ways of running them that the works need.
-pub(super) const LMDB: &str = "lmdb";
-pub(super) const LMDB_READ_AHEAD: &str = "lmdb-readahead";
-pub(super) const REDB: &str = "redb";
-pub(super) const FJALL: &str = "fjall";
-pub(super) const ROCKSDB: &str = "rocksdb";
-pub(super) const ROCKSDB_DIRECT: &str = "rocksdb-direct";
-pub(super) const BF_TREE: &str = "bf-tree";
-/// All of them, in the order of their trials.
-pub(super) const PEERS: [&str; 7] = [LMDB, LMDB_READ_AHEAD, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT, BF_TREE];
-/// Ids of the raw device's methods: requests always in flight, requests in whole batches, and durable overwrites.
-pub(super) const DEVICE: &str = "device";
-pub(super) const DEVICE_BATCHES: &str = "device-batches";
-pub(super) const DEVICE_OVERWRITE: &str = "device-overwrite";
-/// Id of the method running an executor with one task that only sleeps.
-pub(super) const IDLE: &str = "idle-executor";
-/// Id of the method that repeats the updates of `long-reader` without its reader.
-pub(super) const NO_READER: &str = "no-reader";
-/// Id of the method that makes the batches of `get-many-after-task` in a process in which no task has read.
-pub(super) const BEFORE_TASK: &str = "nofault-before-task";
+/// The other databases that are measured, in the ways of running them that the works need, in the order of their trials.
+pub(super) const PEERS: [&str; 7] =
+    [LMDB.id, LMDB_READAHEAD.id, REDB.id, FJALL.id, ROCKSDB.id, ROCKSDB_DIRECT.id, BF_TREE.id];
 
 /// The variants, as records name them.
 pub(super) const GET_MEMORY: [&str; 2] = ["get-memory-1", "get-memory-2"];
@@ -88,10 +69,17 @@ pub(super) struct Row {
     pub(super) depth: u32,
     /// Whether the amount of work is fixed, so that the trial ends when its work is done and not after a time.
     pub(super) fixed: bool,
-    /// Ids of the row's methods: the engine first, other databases last.
-    pub(super) methods: &'static [&'static str],
+    /// The row's methods: the engine first, other databases last.
+    pub(super) methods: &'static [Method],
     /// The quantities to show: first the metric by which the row's trials are judged, then further ones.
     pub(super) quantities: &'static [Quantity],
+}
+
+impl Row {
+    /// Whether the row has a method.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.methods.iter().any(|method| method.id == id)
+    }
 }
 
 /// The set of data that a row uses.
@@ -127,7 +115,7 @@ pub(super) struct Quantity {
 
 /// A method that the engine is compared with.
 pub(super) struct Beside {
-    pub(super) method: &'static str,
+    pub(super) method: Method,
     /// The project's aim for the engine's figure against this method's figure; `None` without an aim.
     pub(super) aim: Option<Aim>,
 }

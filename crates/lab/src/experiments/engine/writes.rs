@@ -7,11 +7,12 @@ use super::place::State;
 use super::trial::{Trial, order};
 use super::trials::{UPDATES, number};
 use super::updates::rewrite;
-use super::works::{ENGINE, GROWTH, SECONDS_PER_LOG};
+use super::works::{GROWTH, SECONDS_PER_LOG};
 use crate::entries::Data;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes as shown;
 use crate::measure::{Work, Worker};
+use crate::methods::NOFAULT;
 use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store, fill_counted};
 
@@ -38,7 +39,7 @@ pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
     read_back(&*store, data, order(trial.spec), &mut outcome)?;
     drop(store);
     let mut bytes = 0;
-    if trial.spec.method == ENGINE {
+    if trial.spec.method == NOFAULT {
         bytes = Engine::open(&trial.place.store(), &trial.settings()?)?.used_bytes();
         note_used(trial, bytes, &mut outcome);
     }

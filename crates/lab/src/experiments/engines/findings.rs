@@ -1,23 +1,22 @@
 //! Rules for `engines`: the effect of a map in a store that works with and without one, and the engine's rank among
 //! whole databases.
 
-use super::ID;
-use super::{COMMIT, COMMIT_MANY, IN_MEMORY, LARGER, SCAN};
+use super::{COMMIT, COMMIT_MANY, ID, IN_MEMORY, LARGER, ROCKSDB_MMAP, SCAN, SQLITE_MMAP};
 use crate::format::Unit;
 use crate::judge::{Comparison, Finding, best, best_pair, compare, or_refused, shown};
+use crate::methods;
 use crate::summary::{Group, Metric, Summary};
 
 /// Pairs of methods of one store that are compared: the changed method, the plain one, and a name for the change.
 const PAIRS: [(&str, &str, &str); 4] = [
-    ("sqlite-mmap", "sqlite", "a map instead of read calls"),
-    ("rocksdb-mmap", "rocksdb", "maps instead of read calls"),
-    ("rocksdb-direct", "rocksdb", "direct reads and its own larger cache"),
-    ("lmdb-readahead", "lmdb", "read-ahead on its map"),
+    (SQLITE_MMAP.id, methods::SQLITE.id, "a map instead of read calls"),
+    (ROCKSDB_MMAP.id, methods::ROCKSDB.id, "maps instead of read calls"),
+    (methods::ROCKSDB_DIRECT.id, methods::ROCKSDB.id, "direct reads and its own larger cache"),
+    (methods::LMDB_READAHEAD.id, methods::LMDB.id, "read-ahead on its map"),
 ];
 /// The variants that findings report, as most readers ask for them.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
 /// Id of the engine's method.
-const ENGINE: &str = "nofault";
 
 /// Adds the findings that the records of `engines` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
@@ -40,7 +39,7 @@ fn with_and_without(groups: &[&Group<'_>], work: &str, target: &str, all: &mut V
     for (with, without, what) in PAIRS {
         let Some((a, b)) = best_pair(&of(with), &of(without), Metric::OpsPerS, &[]) else { continue };
         let Some(comparison) = or_refused(compare(a, b, Metric::OpsPerS), all) else { continue };
-        let key = with == "sqlite-mmap" && work == "ycsb-c" && target == LARGER;
+        let key = with == SQLITE_MMAP && work == "ycsb-c" && target == LARGER;
         let (x, y) = (shown(comparison.a, Unit::PerSecond), shown(comparison.b, Unit::PerSecond));
         all.push(Finding {
             rule: "store-with-and-without-map",
@@ -68,8 +67,8 @@ fn read_ahead(group: &Group<'_>) -> String {
 }
 
 fn among_others(groups: &[&Group<'_>], work: &str, target: &str, all: &mut Vec<Finding>) {
-    let Some(own) = groups.iter().copied().find(|group| group.spec.method == ENGINE) else { return };
-    let others = groups.iter().copied().filter(|group| group.spec.method != ENGINE);
+    let Some(own) = groups.iter().copied().find(|group| group.spec.method == methods::NOFAULT) else { return };
+    let others = groups.iter().copied().filter(|group| group.spec.method != methods::NOFAULT);
     let Some(other) = best(others, Metric::OpsPerS) else { return };
     let Some(comparison) = or_refused(compare(own, other, Metric::OpsPerS), all) else { return };
     let cpu = compare(own, other, Metric::CpuPerOp).map_or(String::new(), |cpu: Comparison<'_>| {

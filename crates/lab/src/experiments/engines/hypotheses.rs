@@ -1,8 +1,9 @@
 //! Published claims about mmap that the records of `engines` decide.
 
-use super::{ID, LARGER};
+use super::{ID, LARGER, SQLITE_MMAP};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Contribution, Decision, Places, Records, Test, extra, of_variant, times};
+use crate::methods;
 use crate::summary::{Group, Metric, target_title};
 
 /// The published claims about mmap that the records of `engines` decide.
@@ -18,9 +19,6 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
 
 /// The variant of zipfian reads.
 pub(super) const ZIPFIAN: &str = "ycsb-c";
-/// LMDB whose map has no hint. The other one is told MDB_NORDAHEAD, by which LMDB tells its map MADV_RANDOM.
-const WITHOUT_HINT: &str = "lmdb-readahead";
-const TOLD_RANDOM: &str = "lmdb";
 
 /// Finds the bytes that the device reads for a zipfian get through LMDB with MDB_NORDAHEAD, over those without, on a device
 /// whose read-ahead is off: a map that loses hot pages reads them again.
@@ -34,7 +32,8 @@ pub(super) fn forgets<'s>(records: &'s Records<'s>) -> Contribution<'s> {
             spec.method == method && spec.target.label == LARGER && extra(group, "read_ahead_kb") == kib
         })
     };
-    if let (Some(random), Some(plain)) = (of(TOLD_RANDOM, None), of(WITHOUT_HINT, Some("0")))
+    // LMDB is told MDB_NORDAHEAD, by which it tells its map MADV_RANDOM; with read-ahead its map has no hint.
+    if let (Some(random), Some(plain)) = (of(methods::LMDB.id, None), of(methods::LMDB_READAHEAD.id, Some("0")))
         && let Some(ratio) = places.ratio(LARGER, (random, plain), metric, &[])
     {
         let text =
@@ -49,12 +48,12 @@ fn sqlite(records: &Records<'_>) -> Decision {
     let groups = of_variant(records, ID, ZIPFIAN);
     let metric = Metric::OpsPerS;
     let mut places = Places::default();
-    for map in groups.iter().copied().filter(|group| group.spec.method == "sqlite-mmap") {
+    for map in groups.iter().copied().filter(|group| group.spec.method == SQLITE_MMAP) {
         let same = |group: &&&Group<'_>| {
             let (a, b) = (group.spec, map.spec);
             let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
             let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
-            a.method == "sqlite" && alike && a.target.label == b.target.label
+            a.method == methods::SQLITE && alike && a.target.label == b.target.label
         };
         let Some(calls) = groups.iter().find(same).copied() else { continue };
         let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));

@@ -2,6 +2,7 @@
 
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, REDB, row};
+use crate::methods;
 use crate::summary::Metric;
 
 /// Tables of published figures, which the report shows next to this machine's figures.
@@ -14,11 +15,11 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     unit: Unit::PerSecond,
     columns: &["commits per second"],
     rows: &[
-        row("redb", "redb", &[1000.0 / 0.920], "920 ms"),
-        row("LMDB", "lmdb", &[1000.0 / 1.598], "1,598 ms"),
-        row("RocksDB", "rocksdb", &[1000.0 / 2.432], "2,432 ms"),
-        row("fjall", "fjall", &[1000.0 / 3.488], "3,488 ms"),
-        row("SQLite", "sqlite", &[1000.0 / 7.040], "7,040 ms"),
+        row("redb", &methods::REDB, &[1000.0 / 0.920], "920 ms"),
+        row("LMDB", &methods::LMDB, &[1000.0 / 1.598], "1,598 ms"),
+        row("RocksDB", &methods::ROCKSDB, &[1000.0 / 2.432], "2,432 ms"),
+        row("fjall", &methods::FJALL, &[1000.0 / 3.488], "3,488 ms"),
+        row("SQLite", &methods::SQLITE, &[1000.0 / 7.040], "7,040 ms"),
     ],
     remarks: &[
         "A consumer drive without a capacitor: the cost of a sync decides, not the store.",

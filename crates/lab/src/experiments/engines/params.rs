@@ -7,21 +7,7 @@ use crate::config::check::seconds;
 use crate::config::flags::{self, Use};
 use crate::config::{self, ExperimentId, GIB, MIB, Preset};
 use crate::format::bytes;
-
-/// Ids of the stores that can be measured, whether or not they are compiled in.
-pub(super) const STORES: [&str; 11] = [
-    "nofault",
-    "lmdb",
-    "lmdb-readahead",
-    "sqlite",
-    "sqlite-mmap",
-    "redb",
-    "fjall",
-    "bf-tree",
-    "rocksdb",
-    "rocksdb-mmap",
-    "rocksdb-direct",
-];
+use crate::stores::{KINDS, kind_of};
 
 /// Parameters of `engines`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -107,8 +93,9 @@ impl config::Params for Params {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(id) = self.stores.iter().find(|id| !STORES.contains(&id.as_str())) {
-            return Err(format!("engines.contenders: no store is called '{id}'; there are {}", STORES.join(", ")));
+        if let Some(id) = self.stores.iter().find(|id| kind_of(id).is_none()) {
+            let all = KINDS.map(|kind| kind.id).join(", ");
+            return Err(format!("engines.contenders: no store is called '{id}'; there are {all}"));
         }
         if self.data_bytes / 2 < self.memory_bytes {
             let (data, memory) = (bytes(self.data_bytes), bytes(self.memory_bytes));

@@ -1,10 +1,10 @@
 //! Reasons for and against a map that the records of `engines` give.
 
-use super::ID;
-use super::LARGER;
+use super::{ID, LARGER, ROCKSDB_MMAP, SQLITE_MMAP};
 use crate::judge::best_pair;
 use crate::judge::claim::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
+use crate::methods;
 use crate::summary::Metric;
 
 /// The rules of the verdict for which `engines` gives evidence, each with the function that finds the evidence in the
@@ -19,7 +19,7 @@ fn databases(records: &Records<'_>, workload: &Workload) -> Vec<Reason> {
         let own = groups.iter().copied().filter(|group| group.spec.method == id).collect();
         nearest(own, workload.threads, threads)
     };
-    let pairs = [("sqlite-mmap", "sqlite"), ("rocksdb-mmap", "rocksdb")].into_iter();
+    let pairs = [(SQLITE_MMAP.id, methods::SQLITE.id), (ROCKSDB_MMAP.id, methods::ROCKSDB.id)].into_iter();
     let found = pairs.filter_map(|(map, calls)| {
         let (map, calls) = best_pair(&of(map), &of(calls), Metric::OpsPerS, &[])?;
         let found = reason(CHOICE, map, calls, Metric::OpsPerS, "YCSB C")?;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ID;
 use super::figures::store_title;
-use super::methods::METHODS;
+use super::{ID, OWN};
 use crate::format::Unit;
 use crate::methods;
 use crate::record::SkipCause;
@@ -62,7 +61,7 @@ pub(super) fn stores_not_built(file: &RecordFile) -> String {
     let mut stores: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for skip in file.skips.iter().filter(|skip| skip.experiment == ID) {
         let Some(SkipCause::NotBuilt(feature)) = &skip.cause else { continue };
-        stores.entry(feature).or_default().push(methods::title(methods::find(METHODS, &skip.method), &skip.method));
+        stores.entry(feature).or_default().push(methods::title(methods::find(OWN, &skip.method), &skip.method));
     }
     let lines = stores.iter().map(|(feature, stores)| format!(" {}: {}\n", not_built(feature), stores.join("; ")));
     lines.collect()

@@ -11,22 +11,18 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::pages::checksum;
+use super::{CHECK_EVERY_ACCESS, CHECK_EVERY_LOAD, NO_CHECK, OWN};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
-/// The method reading a map without checks, as most programs do.
-pub(super) const NO_CHECK: &str = "no-check";
-/// The method that computes the page's checksum at every access of a map.
-pub(super) const EVERY_ACCESS: &str = "check-every-access";
-/// The method that reads private memory, whose pages were checked when they were loaded.
-pub(super) const EVERY_LOAD: &str = "check-every-load";
 /// The methods of the variant `checksum-cost`.
-pub(super) const METHODS: [&str; 3] = [NO_CHECK, EVERY_ACCESS, EVERY_LOAD];
+pub(super) const METHODS: [&str; 3] = [NO_CHECK.id, CHECK_EVERY_ACCESS.id, CHECK_EVERY_LOAD.id];
 
 /// Number of accesses between two readings of the clock.
 const STRIDE: u64 = 64;
@@ -50,16 +46,16 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let first = layout.place(0).offset_bytes;
     let (frames, sums, loading) = load(&path, &layout, first, count)?;
     let order = || fastrand::Rng::with_seed(spec.seed);
-    let work: Work<'_> = match spec.method.as_str() {
-        EVERY_LOAD => Box::new(|worker| {
+    let work: Work<'_> = match methods::find(OWN, &spec.method) {
+        Some(&CHECK_EVERY_LOAD) => Box::new(|worker| {
             // The access has a pool's indirection: page number to frame, frame to bytes.
             let table: Vec<u32> = std::hint::black_box((0..count as u32).collect());
             access(worker, &layout, first, count, order(), |page| {
                 Some(first_word(&frames[table[page] as usize * PAGE_BYTES..]))
             })
         }),
-        NO_CHECK | EVERY_ACCESS => {
-            let checked = spec.method == EVERY_ACCESS;
+        Some(&NO_CHECK | &CHECK_EVERY_ACCESS) => {
+            let checked = spec.method == CHECK_EVERY_ACCESS;
             let sums = &sums;
             let (path, layout) = (path.clone(), &layout);
             drop(frames);

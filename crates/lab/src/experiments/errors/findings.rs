@@ -1,8 +1,9 @@
 //! Rules for `errors`: the outcome of each fault for each store, and the cost of detection.
 
-use super::ID;
-use super::methods::METHODS;
-use super::{BIT_FLIP, CHECKSUM_COST, FAULTS, READ_ERROR, STRAY_WRITE, TRUNCATED, TRUNCATED_INSIDE};
+use super::{
+    BIT_FLIP, CHECK_EVERY_ACCESS, CHECK_EVERY_LOAD, CHECKSUM_COST, FAULTS, ID, NO_CHECK, OWN, READ_ERROR, STRAY_WRITE,
+    TRUNCATED, TRUNCATED_INSIDE,
+};
 use crate::format::digits;
 use crate::judge::{Finding, KeyFigure, Kind, compare, keys, on, or_refused};
 use crate::methods;
@@ -75,7 +76,9 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
         let group = groups.iter().copied().find(|group| group.spec.method == method)?;
         Some((group, outcome_of(group)?))
     };
-    let (Some((map, by_map)), Some((engine, by_engine))) = (of("mmap"), of("engine")) else { return };
+    let (Some((map, by_map)), Some((engine, by_engine))) = (of(methods::MMAP.id), of(methods::ENGINE.id)) else {
+        return;
+    };
     let said = by_engine.texts.get("said").map_or(String::new(), |said| format!(" It said: “{said}”."));
     all.push(Finding {
         rule: "fault",
@@ -100,7 +103,7 @@ fn fault(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
 
 /// Returns a store's name for the tables of faults.
 pub(crate) fn store_title(method: &str) -> String {
-    if method == "mmap" { "mmap, plain".into() } else { methods::title(methods::find(METHODS, method), method) }
+    if method == methods::MMAP.id { "mmap, plain".into() } else { methods::title(methods::find(OWN, method), method) }
 }
 
 /// Describes the outcome of a fault in one or two words.
@@ -118,11 +121,11 @@ pub(crate) fn short_fate(outcome: &Outcome) -> String {
 
 fn checking(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let metric = Metric::Figure("ns_per_access");
-    for access in groups.iter().copied().filter(|group| group.spec.method == "check-every-access") {
+    for access in groups.iter().copied().filter(|group| group.spec.method == CHECK_EVERY_ACCESS) {
         let same = |method: &str| {
             groups.iter().copied().find(|group| group.spec.method == method && group.spec.params == access.spec.params)
         };
-        let (Some(load), plain) = (same("check-every-load"), same("no-check")) else { continue };
+        let (Some(load), plain) = (same(CHECK_EVERY_LOAD.id), same(NO_CHECK.id)) else { continue };
         let Some(comparison) = or_refused(compare(access, load, metric), all) else { continue };
         let plain = plain.and_then(|group| group.spread(metric));
         let plain = plain

@@ -12,7 +12,9 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile, Protection, SyncMode};
 
 use super::pages::{self, PAGE_BYTES};
+use super::{ENGINE_DIRTY, MMAP_GUARDED, MMAP_GUARDED_CHECKED, MMAP_READONLY, PREAD_DIRECT_CHECKED, SHADOW_CHECKED};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::methods;
 use crate::paths::shown;
 
 /// Name of the file with the pages of the stores that keep plain pages, in the trial's folder.
@@ -49,21 +51,21 @@ pub(super) enum Way {
 }
 
 const WAYS: [(&str, Way); 15] = [
-    ("mmap", Way::Map),
-    ("mmap-readonly", Way::MapReadOnly),
-    ("mmap-guarded", Way::MapGuarded),
-    ("mmap-guarded-checked", Way::MapChecked),
-    ("pread-direct", Way::Calls),
-    ("pread-direct-checked", Way::CallsChecked),
-    ("engine", Way::Engine),
-    ("engine-dirty", Way::EngineDirty),
-    ("os-cow", Way::Mapped(Protocol::OsCow, false)),
-    ("user-cow", Way::Mapped(Protocol::UserCow(WriteBack::Map), false)),
-    ("user-cow-pwrite", Way::Mapped(Protocol::UserCow(WriteBack::Call), false)),
-    ("mapped-log", Way::Mapped(Protocol::MappedLog, false)),
-    ("shadow", Way::Mapped(Protocol::Shadow(WriteBack::Call), false)),
-    ("shadow-writemap", Way::Mapped(Protocol::Shadow(WriteBack::Map), false)),
-    ("shadow-checked", Way::Mapped(Protocol::Shadow(WriteBack::Call), true)),
+    (methods::MMAP.id, Way::Map),
+    (MMAP_READONLY.id, Way::MapReadOnly),
+    (MMAP_GUARDED.id, Way::MapGuarded),
+    (MMAP_GUARDED_CHECKED.id, Way::MapChecked),
+    (methods::PREAD_DIRECT.id, Way::Calls),
+    (PREAD_DIRECT_CHECKED.id, Way::CallsChecked),
+    (methods::ENGINE.id, Way::Engine),
+    (ENGINE_DIRTY.id, Way::EngineDirty),
+    (methods::OS_COW.id, Way::Mapped(Protocol::OsCow, false)),
+    (methods::USER_COW.id, Way::Mapped(Protocol::UserCow(WriteBack::Map), false)),
+    (methods::USER_COW_PWRITE.id, Way::Mapped(Protocol::UserCow(WriteBack::Call), false)),
+    (methods::MAPPED_LOG.id, Way::Mapped(Protocol::MappedLog, false)),
+    (methods::SHADOW.id, Way::Mapped(Protocol::Shadow(WriteBack::Call), false)),
+    (methods::SHADOW_WRITEMAP.id, Way::Mapped(Protocol::Shadow(WriteBack::Map), false)),
+    (SHADOW_CHECKED.id, Way::Mapped(Protocol::Shadow(WriteBack::Call), true)),
 ];
 
 impl Way {

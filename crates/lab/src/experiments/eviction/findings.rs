@@ -1,9 +1,11 @@
 //! Rules for `eviction`: the cost of each mechanism, and which of them binds under full memory.
 
-use super::ID;
-use super::{FAULTS, ReclaimWork, SHOOTDOWNS, reclaim_of};
+use super::{
+    FAULTS, ID, MMAP_ONE_MAP, MMAP_OWN, MMAP_UNMAP_BATCH, MMAP_UNMAP_PAGE, ReclaimWork, SHOOTDOWNS, reclaim_of,
+};
 use crate::format::{Unit, digits};
 use crate::judge::{Finding, KeyFigure, Kind, compare, compare_about, keys, on, or_refused, shown};
+use crate::methods;
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric, Property, Spread, Summary};
 
@@ -56,9 +58,9 @@ fn time(spread: Spread) -> String {
 fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
     for (method, what) in [
-        ("mmap-one-map", "a fault of a cached page in one map that all threads share"),
-        ("mmap-own", "a fault of a cached page in a map of the thread's own"),
-        ("pread-cached", "a read call of a cached page, without any map,"),
+        (MMAP_ONE_MAP.id, "a fault of a cached page in one map that all threads share"),
+        (MMAP_OWN.id, "a fault of a cached page in a map of the thread's own"),
+        (methods::PREAD_CACHED.id, "a read call of a cached page, without any map,"),
     ] {
         let pair = (with(groups, method, threads), with(groups, method, 1));
         let (Some(many), Some(one)) = pair else { continue };
@@ -86,7 +88,7 @@ fn contention(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
 /// Compares the cost of unmapping pages with and without other CPUs whose TLBs must be flushed.
 fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let threads = most(groups);
-    for (method, each) in [("mmap-unmap-page", "one page a call"), ("mmap-unmap-batch", "64 pages a call")] {
+    for (method, each) in [(MMAP_UNMAP_PAGE.id, "one page a call"), (MMAP_UNMAP_BATCH.id, "64 pages a call")] {
         let (Some(told), Some(alone)) = (with(groups, method, threads), with(groups, method, 1)) else {
             continue;
         };
@@ -113,8 +115,8 @@ fn shootdown(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
 
 /// Returns the seconds that sending one TLB shootdown costs.
 fn price_of_a_shootdown(groups: &[&Group<'_>]) -> Option<f64> {
-    let told = with(groups, "mmap-unmap-page", most(groups).max(2))?.spread(Metric::TimePerOp)?;
-    let alone = with(groups, "mmap-unmap-page", 1)?.spread(Metric::TimePerOp)?;
+    let told = with(groups, MMAP_UNMAP_PAGE.id, most(groups).max(2))?.spread(Metric::TimePerOp)?;
+    let alone = with(groups, MMAP_UNMAP_PAGE.id, 1)?.spread(Metric::TimePerOp)?;
     Some((told.median - alone.median).max(0.0))
 }
 
@@ -157,7 +159,8 @@ fn binding(
     all: &mut Vec<Finding>,
 ) {
     let threads = most(groups);
-    let (Some(map), Some(direct)) = (with(groups, "mmap-random", threads), with(groups, "pread-direct", threads))
+    let (Some(map), Some(direct)) =
+        (with(groups, methods::MMAP_RANDOM.id, threads), with(groups, methods::PREAD_DIRECT.id, threads))
     else {
         return;
     };
@@ -169,11 +172,11 @@ fn binding(
     let (Some(whole), Some(floor)) = (cpu(map), cpu(direct)) else { return };
     let per_page = map.spread(Metric::ShootdownsPerS).map_or(0.0, |rate| rate.median / rates.a.median.max(1e-9));
     let shot = price_of_a_shootdown(shootdowns).map(|price| price * per_page);
-    let contended = match (with(faults, "mmap-one-map", most(faults)), with(faults, "mmap-one-map", 1)) {
+    let contended = match (with(faults, MMAP_ONE_MAP.id, most(faults)), with(faults, MMAP_ONE_MAP.id, 1)) {
         (Some(many), Some(one)) => cpu(many).zip(cpu(one)).map(|(many, one)| (many - one).max(0.0)),
         _ => None,
     };
-    let fault = with(faults, "mmap-one-map", 1).and_then(cpu);
+    let fault = with(faults, MMAP_ONE_MAP.id, 1).and_then(cpu);
     // The remainder above a direct read and the two others: finding, unmapping and freeing pages, and the fault itself.
     let rest = (whole - floor - shot.unwrap_or(0.0) - contended.unwrap_or(0.0)).max(0.0);
     let kswapd = map.spread(Metric::KswapdShare).map_or(0.0, |share| share.median);
@@ -228,8 +231,10 @@ fn binding(
 /// Reports the CPU time of scans for each GB, with and without a map, and the load of kswapd: scans evict most.
 fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
     let find = |id: &str| groups.iter().copied().find(|group| group.spec.method == id);
-    let Some(map) = find("mmap-normal").filter(|map| evicts(map)) else { return };
-    for (other, what) in [("pread-buffered", "read calls through the page cache"), ("pread-direct", "direct reads")] {
+    let Some(map) = find(methods::MMAP_NORMAL.id).filter(|map| evicts(map)) else { return };
+    for (other, what) in
+        [(methods::PREAD_BUFFERED.id, "read calls through the page cache"), (methods::PREAD_DIRECT.id, "direct reads")]
+    {
         let Some(other) = find(other) else { continue };
         let Some(comparison) = or_refused(compare(map, other, Metric::CpuPerGb), all) else { continue };
         let rate = |group: &Group<'_>| {
@@ -258,7 +263,7 @@ fn scan(groups: &[&Group<'_>], target: &str, by: &str, all: &mut Vec<Finding>) {
 /// Compares the same work under kswapd and under a cgroup.
 fn ways(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (work, method, metric) in
-        [("random", "mmap-random", Metric::OpsPerS), ("scan", "mmap-normal", Metric::BytesPerS)]
+        [("random", methods::MMAP_RANDOM.id, Metric::OpsPerS), ("scan", methods::MMAP_NORMAL.id, Metric::BytesPerS)]
     {
         for target in ["file", "ram"] {
             let by = |by: &str| summary.at(ID, &format!("{work}-{by}"), target);

@@ -2,6 +2,7 @@
 
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, PAPER, row};
+use crate::methods;
 use crate::summary::Metric;
 
 /// Tables of published figures, which the report shows next to this machine's figures.
@@ -15,9 +16,9 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         unit: Unit::PerSecond,
         columns: &["shootdowns per second"],
         rows: &[
-            row("mmap RANDOM", "mmap-random", &[1.19e6], "401 K reads/s: three for each read"),
-            row("mmap NORMAL", "mmap-normal", &[1.1e6], "22 K reads/s"),
-            row("mmap SEQUENTIAL", "mmap-sequential", &[2.0e6], "23 K reads/s"),
+            row("mmap RANDOM", &methods::MMAP_RANDOM, &[1.19e6], "401 K reads/s: three for each read"),
+            row("mmap NORMAL", &methods::MMAP_NORMAL, &[1.1e6], "22 K reads/s"),
+            row("mmap SEQUENTIAL", &methods::MMAP_SEQUENTIAL, &[2.0e6], "23 K reads/s"),
         ],
         remarks: &[
             "The paper names three bottlenecks and holds that shootdowns have the largest effect; it counts them, and gives no price for one.",
@@ -32,7 +33,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[
         metric: Metric::ShootdownsPerS,
         unit: Unit::PerSecond,
         columns: &["shootdowns per second"],
-        rows: &[row("mmap NORMAL and SEQUENTIAL", "mmap-normal", &[0.42e6], "0.41 to 0.44 M/s at 2.5 GB/s")],
+        rows: &[row("mmap NORMAL and SEQUENTIAL", &methods::MMAP_NORMAL, &[0.42e6], "0.41 to 0.44 M/s at 2.5 GB/s")],
         remarks: &[],
     },
 ];

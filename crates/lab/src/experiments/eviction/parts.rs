@@ -9,10 +9,11 @@ use nofault_io::mapped::{Advice, MappedFile, Protection};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::Context;
+use super::{Context, MMAP_ONE_MAP, MMAP_OWN, MMAP_UNMAP_BATCH, MMAP_UNMAP_PAGE, OWN};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::tag;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
@@ -82,10 +83,10 @@ pub(super) fn faults(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outc
     let shared = Shared::default();
     let works = (0..spec.params.threads.max(1)).map(|_| -> Result<Work<'_>> {
         let (pages, shared) = (&pages, &shared);
-        Ok(match spec.method.as_str() {
-            "mmap-one-map" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, shared)),
-            "mmap-own" => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, &Shared::default())),
-            "pread-cached" => Box::new(move |worker: &mut Worker<'_>| read_cached(worker, pages, shared)),
+        Ok(match methods::find(OWN, &spec.method) {
+            Some(&MMAP_ONE_MAP) => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, shared)),
+            Some(&MMAP_OWN) => Box::new(move |worker: &mut Worker<'_>| fault_in(worker, pages, &Shared::default())),
+            Some(&methods::PREAD_CACHED) => Box::new(move |worker: &mut Worker<'_>| read_cached(worker, pages, shared)),
             _ => return Err(read_loops::unknown(spec)),
         })
     });
@@ -168,9 +169,9 @@ fn read_cached(worker: &mut Worker<'_>, pages: &Pages, shared: &Shared) -> Resul
 /// Measures unmapping: one thread touches pages and unmaps them again. The other threads keep their CPUs busy in the
 /// same address space, so that each of these CPUs gets a shootdown.
 pub(super) fn shootdowns(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    let batch = match spec.method.as_str() {
-        "mmap-unmap-page" => 1,
-        "mmap-unmap-batch" => BATCH_PAGES,
+    let batch = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_UNMAP_PAGE) => 1,
+        Some(&MMAP_UNMAP_BATCH) => BATCH_PAGES,
         _ => return Err(read_loops::unknown(spec)),
     };
     let pages = Pages::make(spec)?;

@@ -1,9 +1,8 @@
 //! Figures of `folios`: the time of a page over the size of the folio, with a line for each method, and the number of
 //! faults.
 
-use super::{folio_bytes, methods, sizes};
+use super::{ALL, folio_bytes, sizes};
 use crate::format::{Unit, bytes};
-use crate::methods::{find, title};
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::summary::{Group, Metric};
@@ -22,7 +21,7 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64]) -> Option<Figur
     let mut series: Vec<Series> = Vec::new();
     let mut table = Table { headers: vec!["method".into()], rows: Vec::new() };
     table.headers.extend(sizes.iter().map(|size| bytes(*size)));
-    for method in methods::METHODS {
+    for method in ALL {
         let at = |size: &u64, metric: Metric| {
             let same = |group: &&&Group<'_>| group.spec.method == method.id && folio_bytes(group) == Some(*size);
             groups.iter().find(same)?.spread(metric)
@@ -30,7 +29,7 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64]) -> Option<Figur
         let time = |size: &u64| at(size, Metric::TimePerOp);
         let points: Vec<(f64, f64)> =
             sizes.iter().filter_map(|size| Some((*size as f64, time(size)?.median))).collect();
-        let label = title(find(methods::METHODS, method.id), method.id);
+        let label = method.title.to_owned();
         let mut row = vec![label.clone()];
         row.extend(sizes.iter().map(|size| time(size).map_or("–".into(), |spread| spread.show(unit))));
         table.rows.push(row);

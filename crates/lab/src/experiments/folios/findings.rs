@@ -1,8 +1,9 @@
 //! Rules for `folios`: the time that large folios save.
 
-use super::{ID, folio_bytes, methods, sizes};
+use super::{ID, MMAP_AT_RANDOM, MMAP_IN_ORDER, folio_bytes, sizes};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, compare, or_refused, shown};
+use crate::methods::Method;
 use crate::summary::{Group, Metric, Summary};
 
 /// The metric that counts page faults for each touched page.
@@ -12,18 +13,18 @@ const FAULTS: Metric = Metric::PerOp("minor_faults");
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
     for (variant, target) in summary.places(ID) {
         let groups = summary.at(ID, variant, target);
-        for (method, order) in [(methods::IN_ORDER, "in order"), (methods::AT_RANDOM, "in random order")] {
+        for (method, order) in [(&MMAP_IN_ORDER, "in order"), (&MMAP_AT_RANDOM, "in random order")] {
             large_against_small(&groups, method, order, all);
         }
     }
 }
 
-fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &str, size: u64) -> Option<&'g Group<'a>> {
-    groups.iter().copied().find(|group| group.spec.method == method && folio_bytes(group) == Some(size))
+fn at<'g, 'a>(groups: &[&'g Group<'a>], method: &Method, size: u64) -> Option<&'g Group<'a>> {
+    groups.iter().copied().find(|group| group.spec.method == *method && folio_bytes(group) == Some(size))
 }
 
 /// Compares the largest folios that the kernel provided with the smallest.
-fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &mut Vec<Finding>) {
+fn large_against_small(groups: &[&Group<'_>], method: &Method, order: &str, all: &mut Vec<Finding>) {
     let own: Vec<&Group<'_>> = groups.iter().copied().filter(|group| !group.good.is_empty()).collect();
     let [smallest, .., largest] = sizes(&own)[..] else { return };
     let (Some(small), Some(large)) = (at(&own, method, smallest), at(&own, method, largest)) else { return };
@@ -45,7 +46,7 @@ fn large_against_small(groups: &[&Group<'_>], method: &str, order: &str, all: &m
             faults(small),
             comparison.show(),
         ),
-        key_figure: (method == methods::IN_ORDER).then(|| {
+        key_figure: (*method == MMAP_IN_ORDER).then(|| {
             comparison.key_figure(&format!("{a} against {b}, in folios of {} and {}", bytes(largest), bytes(smallest)))
         }),
         ..comparison.finding()

@@ -1,5 +1,6 @@
 //! Published figures on the question of `folios`.
 
+use super::MMAP_IN_ORDER;
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, Source, row};
 use crate::summary::Metric;
@@ -24,8 +25,8 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     unit: Unit::Seconds,
     columns: &["time of a page"],
     rows: &[
-        row("a fault for each page", "mmap-in-order", &[0.158 / PAGES], "beside it: folios of 4 KiB"),
-        row("a fault for each folio of 64 KiB", "mmap-in-order", &[0.021 / PAGES], ""),
+        row("a fault for each page", &MMAP_IN_ORDER, &[0.158 / PAGES], "beside it: folios of 4 KiB"),
+        row("a fault for each folio of 64 KiB", &MMAP_IN_ORDER, &[0.021 / PAGES], ""),
     ],
     remarks: &[
         "tmpfs maps no pages around the one that faults, where files on disk have 16 of them mapped; and these faults were writes.",

@@ -1,8 +1,7 @@
 //! The terminal's table of `folios`.
 
-use super::{ID, folio_bytes, methods, sizes};
+use super::{ALL, ID, folio_bytes, sizes};
 use crate::format::bytes;
-use crate::methods::title;
 use crate::show::columns::{Column, measured};
 use crate::summary::{Group, Metric, Summary, target_title};
 
@@ -13,14 +12,14 @@ pub(super) fn columns(summary: &Summary<'_>, target: &str) -> Vec<Column> {
     let at = |method: &str, size: u64| {
         groups.iter().copied().find(|group| group.spec.method == method && folio_bytes(group) == Some(size))
     };
-    let rows = methods::METHODS.iter().flat_map(|method| {
-        let name = title(Some(method), method.id);
+    let rows = ALL.into_iter().flat_map(|method| {
+        let name = method.title.to_owned();
         [name.clone(), format!("{name}: faults a page")]
     });
     let head = format!("{ID}, {}, time of a page", target_title(target));
     let mut columns = vec![Column::new(&head, rows.collect())];
     for size in sizes(&groups) {
-        let cells = methods::METHODS.iter().flat_map(|method| {
+        let cells = ALL.into_iter().flat_map(|method| {
             let shown =
                 |metric: Metric| at(method.id, size).map_or(String::new(), |group: &Group<'_>| measured(group, metric));
             [shown(Metric::TimePerOp), shown(Metric::PerOp("minor_faults"))]

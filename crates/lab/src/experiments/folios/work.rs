@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
 use super::achieved::folios_of;
-use super::{FOLIO, methods};
+use super::{FOLIO, MMAP_AT_RANDOM, MMAP_IN_ORDER, OWN};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::format::bytes;
 use crate::machine::content::tag;
 use crate::machine::data;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
@@ -116,12 +117,12 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
         return Err(LabError::new(LabErrorKind::Unsupported, message));
     }
     let cached = &cached;
-    let work: Work<'_> = match spec.method.as_str() {
-        methods::IN_ORDER => Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| at)),
-        methods::AT_RANDOM => {
+    let work: Work<'_> = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_IN_ORDER) => Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| at)),
+        Some(&MMAP_AT_RANDOM) => {
             Box::new(move |worker: &mut Worker<'_>| touch_all(worker, cached, |at| cached.at_random(at)))
         }
-        methods::CALLS => Box::new(move |worker: &mut Worker<'_>| read_all(worker, cached)),
+        Some(&methods::PREAD_CACHED) => Box::new(move |worker: &mut Worker<'_>| read_all(worker, cached)),
         _ => return Err(read_loops::unknown(spec)),
     };
     let plan = context.timed(spec)?;

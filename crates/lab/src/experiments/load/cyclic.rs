@@ -5,12 +5,12 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use nofault_io::mapped::Advice;
 
-use super::AHEAD;
-use super::methods::{DIRECT, KEPT, READ, TOUCH, WILLNEED};
 use super::ring::{Block, Reads};
+use super::{AHEAD, LOAD_DIRECT, LOAD_KEPT, LOAD_READ, LOAD_TOUCH, LOAD_WILLNEED, OWN};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods;
 use crate::read_loops::map::Maps;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{self, ring};
@@ -28,14 +28,14 @@ const KEPT_SHARE: u64 = 2;
 pub(super) fn run(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     let full = spec.target.data_bytes > spec.memory.bytes;
     let plan = Measurement { memory_bytes: read_loops::memory_limit_of(spec).filter(|_| full), ..context.timed(spec)? };
-    let work: Work<'_> = match spec.method.as_str() {
-        TOUCH | WILLNEED => {
-            let ahead = if spec.method == WILLNEED { u64::from(AHEAD) } else { 0 };
+    let work: Work<'_> = match methods::find(OWN, &spec.method) {
+        Some(&LOAD_TOUCH | &LOAD_WILLNEED) => {
+            let ahead = if spec.method == LOAD_WILLNEED { u64::from(AHEAD) } else { 0 };
             Box::new(move |worker: &mut Worker<'_>| by_map(worker, layout, ahead))
         }
-        READ => Box::new(move |worker: &mut Worker<'_>| by_calls(worker, layout)),
-        DIRECT | KEPT => {
-            let kept = if spec.method == KEPT { spec.memory.bytes / KEPT_SHARE / layout.block_bytes } else { 0 };
+        Some(&LOAD_READ) => Box::new(move |worker: &mut Worker<'_>| by_calls(worker, layout)),
+        Some(&LOAD_DIRECT | &LOAD_KEPT) => {
+            let kept = if spec.method == LOAD_KEPT { spec.memory.bytes / KEPT_SHARE / layout.block_bytes } else { 0 };
             let disk = ring::disk_of(layout)?;
             Box::new(move |worker: &mut Worker<'_>| by_ring(worker, layout, &*disk, kept.min(layout.block_count())))
         }

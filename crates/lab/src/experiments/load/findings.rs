@@ -1,7 +1,7 @@
 //! Rules of `load`: the time until the file is in memory, and the rate of reading it again and again; each the fastest way of a
 //! map against the fastest other one.
 
-use super::methods::KEPT;
+use super::LOAD_KEPT;
 use super::{COLD, CYCLIC, DATA, ID, WARM};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::claim::{values_of, with_value};
@@ -94,7 +94,7 @@ fn cycle(groups: &[&Group<'_>], (target, size): (&str, f64), all: &mut Vec<Findi
     let Some(comparison) = or_refused(compare(map, other, Metric::BytesPerS), all) else { return };
     let rate = |group: &Group<'_>| show(group, Metric::BytesPerS, Unit::BytesPerSecond);
     let read = format!(" For each byte read through the map, the device reads {}.", from_device(map));
-    let kept = others.iter().copied().find(|group| group.spec.method == KEPT && group.key != other.key);
+    let kept = others.iter().copied().find(|group| group.spec.method == LOAD_KEPT && group.key != other.key);
     let kept = kept.map_or(String::new(), |kept| format!(" {} reaches {}.", kept.title(), rate(kept)));
     all.push(Finding {
         rule: "load-cycle",

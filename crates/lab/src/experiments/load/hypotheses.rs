@@ -1,8 +1,8 @@
 //! Published claims about mmap that the records of `load` decide.
 
 use super::findings::of_size;
-use super::methods::{DIRECT, READ, TOUCH};
 use super::{COLD, CYCLIC, ID};
+use super::{LOAD_DIRECT, LOAD_READ, LOAD_TOUCH};
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Decision, Places, Ratio, Records, Test};
@@ -23,7 +23,7 @@ pub(super) static CLAIMS: &[Claim] = &[
             variants: &[COLD],
             metric: Metric::Seconds,
             of: |group| group.family() == Family::Mapped,
-            over: |group| group.spec.method == DIRECT && group.conditions().pages == Pages::Huge,
+            over: |group| group.spec.method == LOAD_DIRECT && group.conditions().pages == Pages::Huge,
             about: &[Property::Pages],
             bound: Bound::at_least(3.0),
             missing: "`nofault lab load` measures it",
@@ -48,7 +48,9 @@ fn keeps_nothing(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == CYCLIC) {
         let groups = of_size(&records.summary.at(ID, variant, target), A_LITTLE);
-        for group in groups.into_iter().filter(|group| [TOUCH, READ].contains(&group.spec.method.as_str())) {
+        for group in
+            groups.into_iter().filter(|group| [LOAD_TOUCH.id, LOAD_READ.id].contains(&group.spec.method.as_str()))
+        {
             let Some(read) = group.spread(Metric::Amplification) else { continue };
             let text = format!("{}, {}: {}", target_title(target), group.title(), read.show(Unit::Ratio));
             places.add(Bound::at_least(0.9).decide(&read), text, &[group]);

@@ -5,7 +5,7 @@ use crate::literature::{LiteratureTable, Source, row};
 use crate::summary::Metric;
 
 use super::COLD;
-use super::methods::{READ, TOUCH};
+use super::{LOAD_READ, LOAD_TOUCH};
 
 static LLAMA: Source = Source {
     cite: "llama.cpp, issue 14396, 2025",
@@ -23,7 +23,7 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     metric: Metric::Seconds,
     unit: Unit::Seconds,
     columns: &["time"],
-    rows: &[row("with mmap", TOUCH, &[33.7], ""), row("without mmap", READ, &[14.3], "")],
+    rows: &[row("with mmap", &LOAD_TOUCH, &[33.7], ""), row("without mmap", &LOAD_READ, &[14.3], "")],
     remarks: &[
         "The model of the source is many times larger than the lab's file: compare the ratio, not the times.",
         "Pull request 7420 of the same project reports loads that are 3 to 6 times faster by O_DIRECT into huge pages.",

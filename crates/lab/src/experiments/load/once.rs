@@ -9,13 +9,13 @@ use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 use nofault_io::mapped::Advice;
 
-use super::BLOCK_BYTES;
-use super::methods::{DIRECT, POPULATE, READ, TOUCH, WILLNEED};
 use super::ring::{Block, Reads};
+use super::{BLOCK_BYTES, LOAD_DIRECT, LOAD_KEPT, LOAD_POPULATE, LOAD_READ, LOAD_WILLNEED, OWN};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::machine::footprint::{Footprint, cached_bytes};
 use crate::measure::{self, Measurement, Work, Worker};
+use crate::methods;
 use crate::read_loops::map::Maps;
 use crate::read_loops::sync::{Files, Means};
 use crate::read_loops::{self, ring};
@@ -33,11 +33,11 @@ enum FileInMemory {
 /// # Errors
 /// `Usage` for an unknown method; the error of opening or reading.
 pub(super) fn run(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
-    if ![TOUCH, WILLNEED, POPULATE, READ, DIRECT].contains(&spec.method.as_str()) {
+    if spec.method == LOAD_KEPT || methods::find(OWN, &spec.method).is_none() {
         return Err(read_loops::unknown(spec));
     }
-    let disk = if spec.method == DIRECT { Some(ring::disk_of(layout)?) } else { None };
-    let files = if spec.method == READ { Some(Files::open(layout, Means::Buffered)?) } else { None };
+    let disk = if spec.method == LOAD_DIRECT { Some(ring::disk_of(layout)?) } else { None };
+    let files = if spec.method == LOAD_READ { Some(Files::open(layout, Means::Buffered)?) } else { None };
     if spec.cache == CacheState::Warm {
         warm(layout)?;
     }
@@ -109,9 +109,9 @@ fn touch(layout: &Layout, maps: &Maps, block: u64) -> Result<bool> {
 
 fn by_map(worker: &mut Worker<'_>, spec: &TrialSpec, layout: &Layout) -> Result<FileInMemory> {
     let maps = Maps::open(layout, Advice::Normal)?;
-    let ask = match spec.method.as_str() {
-        WILLNEED => Some(Advice::WillNeed),
-        POPULATE => Some(Advice::PopulateRead),
+    let ask = match methods::find(OWN, &spec.method) {
+        Some(&LOAD_WILLNEED) => Some(Advice::WillNeed),
+        Some(&LOAD_POPULATE) => Some(Advice::PopulateRead),
         _ => None,
     };
     if let Some(advice) = ask {

@@ -53,7 +53,7 @@ fn every_method_finds_the_right_pages_in_every_variant() {
             // The first block of the file has the lab's marker and is no data.
             assert!(outcome.bytes >= (7 << 20) && outcome.figures["rss_bytes"] > 0.0, "{}", spec.key());
             let own = outcome.figures["own_bytes"];
-            let is_map = spec.method != methods::READ && spec.method != methods::DIRECT;
+            let is_map = spec.method != LOAD_READ && spec.method != LOAD_DIRECT;
             assert!(is_map || own >= (7 << 20) as f64, "{}: {own}", spec.key());
         }
     }
@@ -108,7 +108,7 @@ fn sizes_that_the_file_does_not_have_and_a_missing_limit_are_skipped_with_the_re
         unlimited.trials.is_empty() && unlimited.skips.iter().any(|skip| skip.reason.contains("cannot be limited"))
     );
     let refused = plan(&config, &Available { no_ring: Some("no rights".into()), ..available });
-    assert!(refused.trials.iter().all(|spec| !methods::is_direct(&spec.method)));
+    assert!(refused.trials.iter().all(|spec| !is_direct(crate::methods::find(OWN, &spec.method).unwrap())));
     assert!(refused.skips.iter().any(|skip| skip.reason == "no rights"));
 }
 

@@ -13,7 +13,7 @@ use crate::show::figures::{Figure, Table, dash, legend_of, tone};
 use crate::summary::{Group, Metric};
 
 /// The methods whose curves are drawn, the paper's counterparts among them.
-const MAPS: [&str; 2] = ["mmap-random", "mmap-normal"];
+const MAPS: [&str; 2] = [methods::MMAP_RANDOM.id, methods::MMAP_NORMAL.id];
 /// Right end of the time axis, in multiples of the time until memory was full: as far as the paper's runs are shown.
 const TO: f64 = 2.4;
 

@@ -6,7 +6,7 @@ use crate::format::{Unit, digits};
 use crate::judge::curve::{Curve, CurveRatio};
 use crate::judge::paging::{against_fio, of_family, reclaim, valid_maps};
 use crate::judge::{Finding, KeyFigure, Kind, best, compare, keys, on, or_refused, shown, titles};
-use crate::methods::Calls;
+use crate::methods::{self, Calls};
 use crate::record::{Outcome, TargetKind};
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 
@@ -30,7 +30,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 
 /// Whether a map is told that its reads are random: the hint that fits this work.
 pub(super) fn told_random(map: &Group<'_>) -> bool {
-    map.spec.method == "mmap-random"
+    map.spec.method == methods::MMAP_RANDOM
 }
 
 /// The curves over requests in flight that are compared. At each point the faster method stands for explicit I/O and for
@@ -159,7 +159,7 @@ fn no_valid_figure(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) 
 
 /// Compares right with wrong advice, and reports how many bytes the device then reads for each requested one.
 fn hints(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
-    let wrong_hints = ["mmap-normal", "mmap-sequential"];
+    let wrong_hints = [methods::MMAP_NORMAL.id, methods::MMAP_SEQUENTIAL.id];
     for wrong in groups.iter().copied().filter(|group| wrong_hints.contains(&group.spec.method.as_str())) {
         let same = |group: &&&Group<'_>| told_random(group) && group.spec.params == wrong.spec.params;
         let Some(right) = groups.iter().find(same) else { continue };

@@ -11,6 +11,7 @@ use crate::judge::claim::{
 use crate::judge::paging::valid_maps;
 use crate::judge::{best, best_pair};
 use crate::machine::survey::{FILE_EVICTION, FILE_FAULT};
+use crate::methods;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
 /// The published claims about mmap that the records of `random` decide.
@@ -150,7 +151,7 @@ fn hint(records: &Records<'_>) -> Decision {
         let normal: Vec<(f64, &Group<'_>)> = groups
             .iter()
             .copied()
-            .filter(|group| group.spec.method == "mmap-normal")
+            .filter(|group| group.spec.method == methods::MMAP_NORMAL)
             // The read-ahead that the trials did not set is known only for the file's device.
             .filter_map(|group| {
                 let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
@@ -187,7 +188,7 @@ fn collapse(records: &Records<'_>) -> Decision {
     let mut places = Places::default();
     for (variant, target) in records.summary.places(ID) {
         let groups = records.summary.at(ID, variant, target);
-        let random = groups.iter().copied().filter(|group| group.spec.method == "mmap-random");
+        let random = groups.iter().copied().filter(|group| group.spec.method == methods::MMAP_RANDOM);
         let Some(group) = best(random, Metric::OpsPerS) else { continue };
         let ratios = group.good.iter().filter_map(|trial| {
             let outcome = &trial.outcome;

@@ -131,7 +131,7 @@ fn writes_reach_the_file_by_every_method() {
         assert!(blocks[..BLOCK_BYTES] == expected[..BLOCK_BYTES], "{}", spec.key());
         let part = BLOCK_BYTES + 8..BLOCK_BYTES + 108;
         assert!(blocks[part.clone()] == expected[part], "{}", spec.key());
-        let whole = [Way::Calls(Means::Direct), Way::Ring].contains(&methods::way_of(&spec.method).unwrap());
+        let whole = [Way::Calls(Means::Direct), Way::Ring].contains(&way_of(&spec.method).unwrap());
         // O_DIRECT has written the whole block; the others only the bytes of the trace, so that the block read back is wrong.
         assert_eq!(outcome.checks.wrong, u64::from(!whole), "{}", spec.key());
         assert_eq!(blocks[BLOCK_BYTES] != 0, whole, "{}", spec.key());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nofault_io::aligned::{IoBuf, PageKind};
 
-use super::methods::Way;
+use super::Way;
 use super::steps::{Step, Steps};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::BLOCK_BYTES;

@@ -1,11 +1,11 @@
 //! Published figures on the question of `rss`.
 
-use crate::format::Unit;
-use crate::literature::{LiteratureTable, Source, row};
-use crate::summary::Metric;
-
 use super::READS;
 use super::reads::RSS;
+use crate::format::Unit;
+use crate::literature::{LiteratureTable, Source, row};
+use crate::methods;
+use crate::summary::Metric;
 
 static POLARS: Source = Source {
     cite: "polars, pull request 29091, 2026",
@@ -23,7 +23,10 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     metric: Metric::Bytes(RSS),
     unit: Unit::Bytes,
     columns: &["RSS"],
-    rows: &[row("mmap", "mmap-random", &[8.13e9], ""), row("read calls", "pread-buffered-random", &[2.43e9], "")],
+    rows: &[
+        row("mmap", &methods::MMAP_RANDOM, &[8.13e9], ""),
+        row("read calls", &methods::PREAD_BUFFERED_RANDOM, &[2.43e9], ""),
+    ],
     remarks: &[
         "The query of the source keeps decoded columns in memory in both cases; the lab's programs keep nothing.",
     ],

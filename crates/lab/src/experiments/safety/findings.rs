@@ -1,9 +1,9 @@
 //! Rules for `safety`: whether uncommitted bytes reached the disk, and the cost of preventing it.
 
-use super::ID;
-use super::{COMMITS, STEAL, cause, written_by};
+use super::{COMMITS, ID, MAP_PRIVATE, STEAL, cause, written_by};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Finding, Kind, best, compare, keys, on, or_refused};
+use crate::methods;
 use crate::summary::{Group, Metric, Summary};
 
 /// The costs of making a mapped file safe: name, metric and unit (`None` for bytes).
@@ -97,12 +97,12 @@ fn steal(group: &Group<'_>, all: &mut Vec<Finding>) {
 
 /// Names the mapping of a group's trials.
 pub(super) fn map_of(group: &Group<'_>) -> &'static str {
-    if group.spec.method == "map-private" { "private mapping" } else { "shared mapping" }
+    if group.spec.method == MAP_PRIVATE { "private mapping" } else { "shared mapping" }
 }
 
 fn price(groups: &[&Group<'_>], target: &str, (writers, is_key): (u32, bool), all: &mut Vec<Finding>) {
-    let Some(engine) = groups.iter().copied().find(|group| group.spec.method == "engine") else { return };
-    let mapped = groups.iter().copied().filter(|group| group.spec.method != "engine");
+    let Some(engine) = groups.iter().copied().find(|group| group.spec.method == methods::ENGINE) else { return };
+    let mapped = groups.iter().copied().filter(|group| group.spec.method != methods::ENGINE);
     let Some(map) = best(mapped, Metric::OpsPerS) else { return };
     let Some(comparison) = or_refused(compare(engine, map, Metric::OpsPerS), all) else { return };
     let written = |group: &Group<'_>| shown(group, Metric::Figure("bytes_written_per_commit"), None);

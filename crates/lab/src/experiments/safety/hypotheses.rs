@@ -1,7 +1,7 @@
 //! Published claims about mmap that the records of `safety` decide.
 
-use super::ID;
 use super::findings::was_looked_at;
+use super::{ID, MMAP_SHARED};
 use crate::format::digits;
 use crate::judge::claim::{
     Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
@@ -21,7 +21,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
 /// Decides the claim by the uncommitted bytes found on the disk.
 fn steal(records: &Records<'_>) -> Decision {
     // The private mapping is the control and decides nothing.
-    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == "mmap-shared");
+    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == MMAP_SHARED);
     let mut places = Places::default();
     for group in groups {
         let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };

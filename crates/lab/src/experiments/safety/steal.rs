@@ -20,6 +20,7 @@ use nofault_io::disk::{DirectIo, Disk, FileOptions, QueueOptions};
 use nofault_io::mapped::{MappedFile, Protection};
 use nofault_io::psync::PsyncDisk;
 
+use super::MAP_PRIVATE;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::scratch::Scratch;
@@ -44,7 +45,7 @@ pub(super) fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Out
     file.write_all_at(&vec![COMMITTED; PAGES * PAGE], 0).map_err(system("fill a file"))?;
     file.sync_all().map_err(system("sync a file"))?;
 
-    let private = spec.method == "map-private";
+    let private = spec.method == MAP_PRIVATE;
     let protection = if private { Protection::Private } else { Protection::Shared };
     // SAFETY: the file is the trial's own, in a folder made for it; no other process changes it.
     let mut map = unsafe { MappedFile::map(&file, protection, 0..(PAGES * PAGE) as u64) }?;

@@ -8,6 +8,7 @@ use nofault::{Batch, Durability, blocking};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::methods;
 
 /// Keys and values committed together.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -55,13 +56,13 @@ impl Size {
 }
 
 fn protocol(method: &str) -> Option<Protocol> {
-    Some(match method {
-        "os-cow" => Protocol::OsCow,
-        "user-cow" => Protocol::UserCow(WriteBack::Map),
-        "user-cow-pwrite" => Protocol::UserCow(WriteBack::Call),
-        "mapped-log" => Protocol::MappedLog,
-        "shadow" => Protocol::Shadow(WriteBack::Call),
-        "shadow-writemap" => Protocol::Shadow(WriteBack::Map),
+    Some(match *methods::find(&[], method)? {
+        methods::OS_COW => Protocol::OsCow,
+        methods::USER_COW => Protocol::UserCow(WriteBack::Map),
+        methods::USER_COW_PWRITE => Protocol::UserCow(WriteBack::Call),
+        methods::MAPPED_LOG => Protocol::MappedLog,
+        methods::SHADOW => Protocol::Shadow(WriteBack::Call),
+        methods::SHADOW_WRITEMAP => Protocol::Shadow(WriteBack::Map),
         _ => return None,
     })
 }
@@ -92,7 +93,7 @@ pub(super) fn open(method: &str, folder: &Path, size: Size, new: bool) -> Result
             unsafe { if new { mmap::Store::create(folder, &settings) } else { mmap::Store::open(folder, &settings) } };
         return Ok(Box::new(opened?));
     }
-    if method != "engine" {
+    if method != methods::ENGINE {
         return Err(LabError::new(LabErrorKind::Usage, format!("safety: no store is called '{method}'")));
     }
     let settings = engine_settings(size);

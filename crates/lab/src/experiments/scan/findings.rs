@@ -5,6 +5,7 @@ use super::ID;
 use crate::format::Unit;
 use crate::judge::paging::{against_fio, cpu, mapped, mapped_against_explicit, of_family, reclaim};
 use crate::judge::{Finding, Kind, best, best_pair, compare, compare_about, keys, on, or_refused, pool, shown};
+use crate::methods;
 use crate::record::TargetKind;
 use crate::summary::{Family, Group, Metric, Property, Summary, target_title};
 
@@ -25,7 +26,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 
 /// Whether a map is told nothing that is wrong for a scan: with MADV_RANDOM the kernel reads a page at a time.
 pub(super) fn reads_ahead(map: &Group<'_>) -> bool {
-    map.spec.method != "mmap-random"
+    map.spec.method != methods::MMAP_RANDOM
 }
 
 /// Reports the best rate that the device gave any direct method, and the best rate of each other way of

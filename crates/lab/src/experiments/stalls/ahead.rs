@@ -10,10 +10,14 @@ use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Disk, QueueOptions};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
-use super::{LOCKED_SHARE, measurement, number};
+use super::{
+    LOCKED_SHARE, MMAP_HELPERS, MMAP_MLOCK, MMAP_POPULATE, MMAP_POPULATE_AHEAD, MMAP_READAHEAD, MMAP_WILLNEED, OWN,
+    measurement, number,
+};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops::{self, order_seed, ring};
 use crate::record::{Outcome, TrialSpec};
@@ -21,14 +25,14 @@ use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
 /// Ids of the work-arounds using the order of the pages known ahead.
 pub(super) const METHODS: [&str; 8] = [
-    "mmap",
-    "mmap-willneed",
-    "mmap-readahead",
-    "mmap-populate-ahead",
-    "mmap-helpers",
-    "mmap-populate",
-    "mmap-mlock",
-    "uring-direct",
+    methods::MMAP.id,
+    MMAP_WILLNEED.id,
+    MMAP_READAHEAD.id,
+    MMAP_POPULATE_AHEAD.id,
+    MMAP_HELPERS.id,
+    MMAP_POPULATE.id,
+    MMAP_MLOCK.id,
+    methods::URING_DIRECT.id,
 ];
 
 /// How long a helper thread sleeps when it is far enough ahead.
@@ -38,7 +42,7 @@ const NAP: Duration = Duration::from_micros(50);
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, PAGE_BYTES as u64)?;
     let plan = measurement(spec, context)?;
-    if spec.method == "uring-direct" {
+    if spec.method == methods::URING_DIRECT {
         let disk = ring::disk_of(&layout)?;
         let work: Work<'_> = Box::new(|worker| ring_in_order(worker, spec, &layout, &*disk));
         let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
@@ -49,13 +53,13 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let map = open(&layout)?;
     let started = Instant::now();
     let mut extra_memory = 0;
-    match spec.method.as_str() {
+    match methods::find(OWN, &spec.method) {
         // Populating twice the memory already evicts the first pages; populating all of it could take an hour.
-        "mmap-populate" => {
+        Some(&MMAP_POPULATE) => {
             let bytes = spec.memory.bytes.saturating_mul(2).max(1 << 30);
             map.populate(0..map.len_bytes().min(bytes as usize))?;
         }
-        "mmap-mlock" => {
+        Some(&MMAP_MLOCK) => {
             let bytes = (spec.memory.bytes / LOCKED_SHARE).min(map.len_bytes() as u64);
             map.lock(0..bytes as usize / PAGE_BYTES * PAGE_BYTES)?;
             extra_memory = bytes;
@@ -65,18 +69,18 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let prepare_s = started.elapsed().as_secs_f64();
     let file = std::fs::File::open(&layout.paths[0])
         .map_err(|error| LabError::system(format!("open {}", shown(&layout.paths[0])), &error))?;
-    let announce: Box<dyn Fn(Place) -> Result<()> + Send + Sync> = match spec.method.as_str() {
-        "mmap-willneed" => Box::new(|place| Ok(map.advise(Advice::WillNeed, page_of(place))?)),
-        "mmap-populate-ahead" => Box::new(|place| Ok(map.advise(Advice::PopulateRead, page_of(place))?)),
-        "mmap-readahead" => Box::new(move |place| {
+    let announce: Box<dyn Fn(Place) -> Result<()> + Send + Sync> = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_WILLNEED) => Box::new(|place| Ok(map.advise(Advice::WillNeed, page_of(place))?)),
+        Some(&MMAP_POPULATE_AHEAD) => Box::new(|place| Ok(map.advise(Advice::PopulateRead, page_of(place))?)),
+        Some(&MMAP_READAHEAD) => Box::new(move |place| {
             let len = std::num::NonZeroU64::new(PAGE_BYTES as u64);
             rustix::fs::fadvise(&file, place.offset_bytes, len, rustix::fs::Advice::WillNeed)
                 .map_err(|errno| LabError::system("ask to read ahead", &errno.into()))
         }),
-        "mmap" | "mmap-helpers" | "mmap-populate" | "mmap-mlock" => Box::new(|_| Ok(())),
+        Some(&methods::MMAP) | Some(&MMAP_HELPERS) | Some(&MMAP_POPULATE) | Some(&MMAP_MLOCK) => Box::new(|_| Ok(())),
         _ => return Err(read_loops::unknown(spec)),
     };
-    let helpers = if spec.method == "mmap-helpers" { number(spec, "helpers")? } else { 0 };
+    let helpers = if spec.method == MMAP_HELPERS { number(spec, "helpers")? } else { 0 };
     let (at, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut outcome = std::thread::scope(|scope| {
         for helper in 0..helpers {

@@ -1,10 +1,9 @@
 //! Rules for `stalls`: how much each work-around shortens the waits of a mapping, and the resources it takes.
 
-use super::ID;
-use super::leaf_scan::{ENGINE, WITHOUT};
-use super::{AHEAD, FITS, LEAF_SCAN};
+use super::{AHEAD, ENGINE_SCAN, ENGINE_SCAN_NOPREFETCH, FITS, ID, LEAF_SCAN};
 use crate::format::{Unit, bytes};
 use crate::judge::{Finding, best, compare, on, or_refused};
+use crate::methods;
 use crate::summary::{Family, Group, Metric, Summary};
 
 /// The metric that judges methods, the 99.9th percentile of an access: the single longest access of a run is one event.
@@ -69,11 +68,11 @@ fn rate(group: &Group<'_>) -> String {
 }
 
 fn work_arounds(groups: &[&Group<'_>], target: &str, what: &str, all: &mut Vec<Finding>) {
-    let Some(plain) = groups.iter().copied().find(|group| group.spec.method == "mmap") else { return };
+    let Some(plain) = groups.iter().copied().find(|group| group.spec.method == methods::MMAP) else { return };
     let others = groups
         .iter()
         .copied()
-        .filter(|group| group.family() == Family::Mapped && group.spec.method != "mmap" && !group.waits_apart());
+        .filter(|group| group.family() == Family::Mapped && group.spec.method != methods::MMAP && !group.waits_apart());
     let Some(chosen) = best(others, TAIL) else { return };
     let Some(comparison) = or_refused(compare(chosen, plain, TAIL), all) else { return };
     all.push(Finding {
@@ -122,7 +121,7 @@ fn explicit(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 
 fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let of = |method: &str| groups.iter().copied().find(|group| group.spec.method == method);
-    let (Some(with), Some(without)) = (of(ENGINE), of(WITHOUT)) else { return };
+    let (Some(with), Some(without)) = (of(ENGINE_SCAN.id), of(ENGINE_SCAN_NOPREFETCH.id)) else { return };
     let Some(comparison) = or_refused(compare(with, without, Metric::OpsPerS), all) else { return };
     let show = |group: &Group<'_>| format!("{} (an entry: {})", rate(group), stall(group));
     all.push(Finding {
@@ -143,7 +142,7 @@ fn leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
 /// Compares the fastest scan of the mapped tree with the engine's, and names all of them.
 fn mapped_leaf_scan(groups: &[&Group<'_>], target: &str, all: &mut Vec<Finding>) {
     let maps = || groups.iter().copied().filter(|group| group.family() == Family::Mapped);
-    let engine = groups.iter().copied().find(|group| group.spec.method == ENGINE);
+    let engine = groups.iter().copied().find(|group| group.spec.method == ENGINE_SCAN);
     let (Some(map), Some(engine)) = (best(maps(), Metric::OpsPerS), engine) else { return };
     let Some(comparison) = or_refused(compare(map, engine, Metric::OpsPerS), all) else { return };
     let show = |group: &Group<'_>| format!("{} {} (an entry: {})", group.title(), rate(group), stall(group));

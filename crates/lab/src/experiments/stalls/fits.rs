@@ -8,17 +8,19 @@ use std::time::Instant;
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::mapped::{Advice, MappedFile};
 
-use super::{ahead, measurement, number};
+use super::{MMAP_MLOCK, MMAP_POPULATE, MMAP_WILLNEED, OWN, POOL_FRAMES, ahead, measurement, number};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, PAGE_BYTES, Place, first_word};
 
 /// Ids of the methods, each of which has its own way of keeping the data in memory.
-pub(super) const METHODS: [&str; 5] = ["mmap", "mmap-willneed", "mmap-populate", "mmap-mlock", "pool-frames"];
+pub(super) const METHODS: [&str; 5] =
+    [methods::MMAP.id, MMAP_WILLNEED.id, MMAP_POPULATE.id, MMAP_MLOCK.id, POOL_FRAMES.id];
 
 /// Bytes that the background load reads at a time.
 const BACKGROUND_BYTES: usize = 1 << 20;
@@ -41,15 +43,15 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let started = Instant::now();
     let mut extra_memory = 0;
     let mut frames = None;
-    match spec.method.as_str() {
-        "mmap" => {}
-        "mmap-willneed" => map.advise(Advice::WillNeed, range)?,
-        "mmap-populate" => map.populate(range)?,
-        "mmap-mlock" => {
+    match methods::find(OWN, &spec.method) {
+        Some(&methods::MMAP) => {}
+        Some(&MMAP_WILLNEED) => map.advise(Advice::WillNeed, range)?,
+        Some(&MMAP_POPULATE) => map.populate(range)?,
+        Some(&MMAP_MLOCK) => {
             map.lock(range)?;
             extra_memory = bytes;
         }
-        "pool-frames" => {
+        Some(&POOL_FRAMES) => {
             // In small pages, as the pages of the map are.
             let mut memory = IoBuf::zeroed(bytes, PageKind::Small)?;
             // Read past the page cache, as a pool does: otherwise the data would take memory twice.

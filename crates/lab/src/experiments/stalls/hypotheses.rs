@@ -2,6 +2,7 @@
 
 use super::ID;
 use crate::judge::claim::{Claim, at_least, is, is_explicit, is_mapped};
+use crate::methods;
 use crate::summary::Metric;
 
 /// The published claims about mmap that the records of `stalls` decide.
@@ -16,7 +17,7 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     test: at_least(
         &["ahead"],
         Metric::Latency("op", 999),
-        |group| is_mapped(group) && !is(group, "mmap") && !group.waits_apart(),
+        |group| is_mapped(group) && !is(group, &methods::MMAP) && !group.waits_apart(),
         is_explicit,
         2.0,
         "`nofault lab stalls` measures it",

@@ -6,35 +6,34 @@ use std::time::Instant;
 
 use nofault::blocking::Db;
 
-use super::{mapped_tree, measurement, number};
+use super::{
+    ENGINE_SCAN, ENGINE_SCAN_NOPREFETCH, MMAP_SCAN_NORMAL, MMAP_SCAN_RANDOM, MMAP_SCAN_WILLNEED, OWN, mapped_tree,
+    measurement, number,
+};
 use crate::error::Result;
 use crate::experiment::Context;
 use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
 use crate::measure::{self, Work, Worker};
+use crate::methods;
+use crate::read_loops;
+use crate::read_trials;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::PAGE_BYTES;
-use crate::{read_loops, read_trials};
 
-/// The engine's scan with read-ahead, and without.
-pub(super) const ENGINE: &str = "engine-scan";
-pub(super) const WITHOUT: &str = "engine-scan-noprefetch";
 /// Ids of the engine's methods.
-pub(super) const METHODS: [&str; 2] = [ENGINE, WITHOUT];
+pub(super) const METHODS: [&str; 2] = [ENGINE_SCAN.id, ENGINE_SCAN_NOPREFETCH.id];
 
-const NORMAL: &str = "mmap-scan-normal";
-const RANDOM: &str = "mmap-scan-random";
-const WILLNEED: &str = "mmap-scan-willneed";
 /// Ids of the methods that scan the tree over a mapped file.
-pub(super) const MAPPED: [&str; 3] = [NORMAL, RANDOM, WILLNEED];
+pub(super) const MAPPED: [&str; 3] = [MMAP_SCAN_NORMAL.id, MMAP_SCAN_RANDOM.id, MMAP_SCAN_WILLNEED.id];
 
 /// Measures one method of the variant `leaf-scan`.
 pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
-    match spec.method.as_str() {
-        ENGINE => of_engine(spec, usize::MAX, context),
-        WITHOUT => of_engine(spec, 0, context),
-        NORMAL => of_map(spec, (false, 0), context),
-        RANDOM => of_map(spec, (true, 0), context),
-        WILLNEED => of_map(spec, (true, spec.params.depth as usize), context),
+    match methods::find(OWN, &spec.method) {
+        Some(&ENGINE_SCAN) => of_engine(spec, usize::MAX, context),
+        Some(&ENGINE_SCAN_NOPREFETCH) => of_engine(spec, 0, context),
+        Some(&MMAP_SCAN_NORMAL) => of_map(spec, (false, 0), context),
+        Some(&MMAP_SCAN_RANDOM) => of_map(spec, (true, 0), context),
+        Some(&MMAP_SCAN_WILLNEED) => of_map(spec, (true, spec.params.depth as usize), context),
         _ => Err(read_loops::unknown(spec)),
     }
 }

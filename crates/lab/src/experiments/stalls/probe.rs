@@ -11,17 +11,18 @@ use std::time::Instant;
 use nofault_io::mapped::MappedFile;
 
 use super::ahead::{open, touch};
-use super::{measurement, number};
+use super::{MMAP_MINCORE, MMAP_NOWAIT, OWN, measurement, number};
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::measure::{self, Work, Worker};
+use crate::methods;
 use crate::paths::shown;
 use crate::read_loops::{self, order_seed};
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place};
 
 /// Ids of the methods, one for each call that tells whether a page is in memory.
-pub(super) const METHODS: [&str; 2] = ["mmap-mincore", "mmap-nowait"];
+pub(super) const METHODS: [&str; 2] = [MMAP_MINCORE.id, MMAP_NOWAIT.id];
 
 /// A queue of pages for the helper threads to touch; closed when the trial ends.
 #[derive(Default)]
@@ -61,9 +62,9 @@ pub(super) fn run(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome
     let map = open(&layout)?;
     let path = &layout.paths[0];
     let file = File::open(path).map_err(|error| LabError::system(format!("open {}", shown(&path)), &error))?;
-    let nowait = match spec.method.as_str() {
-        "mmap-nowait" => true,
-        "mmap-mincore" => false,
+    let nowait = match methods::find(OWN, &spec.method) {
+        Some(&MMAP_NOWAIT) => true,
+        Some(&MMAP_MINCORE) => false,
         _ => return Err(read_loops::unknown(spec)),
     };
     let is_resident = |place: Place| if nowait { answers_at_once(&file, place) } else { is_in_core(&map, place) };

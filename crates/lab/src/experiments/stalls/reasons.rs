@@ -1,10 +1,10 @@
 //! Reasons for and against a map that the records of `stalls` give.
 
-use super::FITS;
-use super::ID;
+use super::{FITS, ID};
 use crate::judge::best;
 use crate::judge::claim::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reason, Rule, STALL_S, Side, Workload, reason};
+use crate::methods;
 use crate::summary::{Family, Group, Metric};
 
 /// The rules of the verdict for which `stalls` gives evidence, each with the function that finds the evidence in the
@@ -17,7 +17,7 @@ fn stalls(records: &Records<'_>, _: &Workload) -> Vec<Reason> {
     let ahead: Vec<&Group<'_>> = records.of(ID).filter(|group| group.spec.variant == "ahead").collect();
     // Not the longest access, because a method with more accesses meets rarer events.
     let slow = Metric::Latency("op", 999);
-    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.method != "mmap" && !group.waits_apart());
+    let of_map = mapped(&ahead).into_iter().filter(|group| group.spec.method != methods::MMAP && !group.waits_apart());
     if let (Some(map), Some(direct)) = (best(of_map, slow), best(explicit(&ahead), slow)) {
         let what = "p99.9 of an access with the best work-around";
         return reason("no stalls", map, direct, slow, what).into_iter().collect();

@@ -1,6 +1,6 @@
 //! Figures of `translate`: the time of one operation over the working set, with a line for each method.
 
-use super::methods::METHODS;
+use super::OWN;
 use crate::format::{Unit, bytes};
 use crate::methods;
 use crate::show::charts::{Lines, Panel, Series};
@@ -47,7 +47,7 @@ fn over_sizes(groups: &[&Group<'_>], place: &str, sizes: &[u64], threads: u32) -
         let mut row = vec![super::title(method)];
         row.extend(sizes.iter().map(|size| at(size).map_or("–".into(), |spread| spread.show(unit))));
         table.rows.push(row);
-        let tone = methods::find(METHODS, method).map_or("t6", |method| method.tone);
+        let tone = methods::find(OWN, method).map_or("t6", |method| method.tone);
         series.push(Series { label: super::title(method), tone, dash: dash(&series, tone), points, full_at: None });
     }
     series.retain(|series| series.points.len() > 1);

@@ -1,7 +1,6 @@
 //! Rules for `translate`: the cost of finding a page in a pool, against the hardware's, and whether swizzling would pay.
 
-use super::ID;
-use super::{ACCESS, LOOKUP};
+use super::{ACCESS, ARRAY, ARRAY_SMALL, HASH, HASH_PINNED, ID, LOOKUP, MAPPED, MAPPED_HUGE, SWIZZLED};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::{Comparison, Finding, Kind, compare, compare_about, or_refused, shown};
 use crate::summary::{Group, Metric, Property, Summary};
@@ -50,7 +49,7 @@ fn times(comparison: &Comparison) -> (String, String) {
 fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
     for (pool, map, is_key) in
-        [("array-small", "mapped", true), ("array", "mapped-huge", false), ("hash", "mapped-huge", false)]
+        [(ARRAY_SMALL.id, MAPPED.id, true), (ARRAY.id, MAPPED_HUGE.id, false), (HASH.id, MAPPED_HUGE.id, false)]
     {
         let (Some(own), Some(map)) = (at(groups, pool, size, 1), at(groups, map, size, 1)) else { continue };
         let Some(comparison) = or_refused(compare(own, map, Metric::TimePerOp), all) else { continue };
@@ -84,7 +83,7 @@ fn pool_against_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>
 /// Compares small pages with huge pages, for the map and for the pool.
 fn pages_of_the_map(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let Some(size) = sizes(groups).pop() else { return };
-    for (small, huge, whose) in [("mapped", "mapped-huge", "the map"), ("array-small", "array", "the pool")] {
+    for (small, huge, whose) in [(MAPPED.id, MAPPED_HUGE.id, "the map"), (ARRAY_SMALL.id, ARRAY.id, "the pool")] {
         let (Some(small), Some(huge)) = (at(groups, small, size, 1), at(groups, huge, size, 1)) else { continue };
         let compared = compare_about(small, huge, Metric::TimePerOp, &[Property::Pages]);
         let Some(comparison) = or_refused(compared, all) else { continue };
@@ -111,7 +110,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
     let mut counts = vec![1, most];
     counts.dedup();
     for threads in counts {
-        let pair = (at(groups, "hash-pinned", size, threads), at(groups, "mapped-huge", size, threads));
+        let pair = (at(groups, HASH_PINNED.id, size, threads), at(groups, MAPPED_HUGE.id, size, threads));
         let (Some(pinned), Some(map)) = pair else { continue };
         let Some(comparison) = or_refused(compare(pinned, map, Metric::TimePerOp), all) else { continue };
         let (a, b) = times(&comparison);
@@ -136,7 +135,7 @@ fn pins(groups: &[&Group<'_>], variant: &str, all: &mut Vec<Finding>) {
 fn swizzling(groups: &[&Group<'_>], all: &mut Vec<Finding>) {
     let sizes = sizes(groups);
     let compared = |size: &u64| {
-        let (swizzled, array) = (at(groups, "swizzled", *size, 1)?, at(groups, "array", *size, 1)?);
+        let (swizzled, array) = (at(groups, SWIZZLED.id, *size, 1)?, at(groups, ARRAY.id, *size, 1)?);
         Some((*size, compare(swizzled, array, Metric::TimePerOp).ok()?))
     };
     let all_sizes: Vec<_> = sizes.iter().filter_map(compared).collect();

@@ -1,13 +1,13 @@
 //! Published claims about mmap that the records of `translate` decide.
 
-use super::ID;
-use super::LOOKUP;
+use super::{HASH_PINNED, ID, LOOKUP, MAPPED_HUGE};
 use crate::format::bytes;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{
     Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, against, count_of, is, of_variant, times,
 };
 use crate::judge::{are_equal, best};
+use crate::methods::Method;
 use crate::summary::{Family, Group, Metric};
 
 /// The published claims about mmap that the records of `translate` decide.
@@ -63,10 +63,10 @@ pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
         of_variant(records, ID, LOOKUP).into_iter().filter(|group| group.spec.params.threads <= 1).collect();
     let set = |group: &Group<'_>| count_of(group, "working_set").unwrap_or(0.0);
     let largest = lookups.iter().map(|group| set(group)).fold(0.0, f64::max);
-    let find = |method: &str| lookups.iter().copied().find(|group| set(group) >= largest && is(group, method));
+    let find = |method: &Method| lookups.iter().copied().find(|group| set(group) >= largest && is(group, method));
     let time = Metric::TimePerOp;
     let place = format!("in memory, {}", bytes(largest as u64));
-    if let (Some(pinned), Some(map)) = (find("hash-pinned"), find("mapped-huge"))
+    if let (Some(pinned), Some(map)) = (find(&HASH_PINNED), find(&MAPPED_HUGE))
         && let Some(ratio) = places.ratio(&place, (pinned, map), time, &[])
     {
         let text = format!("{place}, time of a lookup: {}", against(pinned, map, time, &ratio));

@@ -1,5 +1,6 @@
 //! Published figures on the question of `translate`.
 
+use super::{MAPPED, SWIZZLED};
 use crate::format::Unit;
 use crate::literature::{LiteratureTable, SYSTEMS, row};
 use crate::summary::Metric;
@@ -14,10 +15,10 @@ pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
     unit: Unit::Seconds,
     columns: &["time of a lookup"],
     rows: &[
-        row("vmcache: virtual memory, handled by the database", "mapped", &[1.0 / 605e3], "1.43 GB of pages"),
+        row("vmcache: virtual memory, handled by the database", &MAPPED, &[1.0 / 605e3], "1.43 GB of pages"),
         row(
             "LeanStore: swizzled pointers, log and versions off",
-            "swizzled",
+            &SWIZZLED,
             &[1.0 / 842e3],
             "3.3 GB of pages, about 40 % full",
         ),

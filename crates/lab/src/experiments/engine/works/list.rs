@@ -2,11 +2,11 @@
 
 use super::*;
 
-const fn aim(method: &'static str, aim: f64) -> Beside {
+const fn aim(method: Method, aim: f64) -> Beside {
     Beside { method, aim: Some(Aim::RatioAtLeast(aim)) }
 }
 
-const fn beside(method: &'static str) -> Beside {
+const fn beside(method: Method) -> Beside {
     Beside { method, aim: None }
 }
 
@@ -59,36 +59,36 @@ const ROW: Row = Row {
     threads: 1,
     depth: 1,
     fixed: false,
-    methods: &[ENGINE],
+    methods: &[NOFAULT],
     quantities: &[],
 };
 
 const IN_MEMORY: Row = Row {
     data: Scope::Memory,
-    methods: &[ENGINE, LMDB, REDB],
+    methods: &[NOFAULT, LMDB, REDB],
     quantities: &[rate(&[aim(LMDB, 1.0), beside(REDB)])],
     ..ROW
 };
 
 const BATCHES: Row = Row {
-    methods: &[ENGINE, DEVICE, DEVICE_BATCHES, LMDB],
+    methods: &[NOFAULT, DEVICE, DEVICE_BATCHES, LMDB],
     quantities: &[rate(&[aim(DEVICE, 0.9), beside(DEVICE_BATCHES), aim(LMDB, 4.0)])],
     ..ROW
 };
 
-const COMMITS: Row = Row { data: Scope::Small, methods: &[ENGINE, DEVICE_OVERWRITE], ..ROW };
+const COMMITS: Row = Row { data: Scope::Small, methods: &[NOFAULT, DEVICE_OVERWRITE], ..ROW };
 
 const MIX: Row = Row {
     data: Scope::LargerLast,
     threads: 2,
-    methods: &[ENGINE, LMDB, REDB],
+    methods: &[NOFAULT, LMDB, REDB],
     quantities: &[rate(&[beside(LMDB), beside(REDB)])],
     ..ROW
 };
 
 const GETS_10K: Row = Row {
     data: Scope::Sized(10_000),
-    methods: &[ENGINE, LMDB, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT, BF_TREE],
+    methods: &[NOFAULT, LMDB, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT, BF_TREE],
     quantities: &[
         rate(&[
             aim(LMDB, 1.1),
@@ -105,7 +105,7 @@ const GETS_10K: Row = Row {
 
 const GETS_100K: Row = Row {
     data: Scope::Sized(100_000),
-    methods: &[ENGINE, LMDB, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT],
+    methods: &[NOFAULT, LMDB, REDB, FJALL, ROCKSDB, ROCKSDB_DIRECT],
     quantities: &[
         rate(&[aim(LMDB, 1.1), aim(REDB, 1.1), aim(FJALL, 1.1), aim(ROCKSDB, 1.1), aim(ROCKSDB_DIRECT, 1.1)]),
         time("p99.9", "p99.9", OP_P999, None, &[]),
@@ -115,7 +115,7 @@ const GETS_100K: Row = Row {
 
 const ZIPF: Row = Row {
     data: Scope::LargerLast,
-    methods: &[ENGINE, LMDB],
+    methods: &[NOFAULT, LMDB],
     quantities: &[rate(&[aim(LMDB, 1.2)]), time("p99.9", "p99.9", OP_P999, None, &[beside(LMDB)])],
     ..ROW
 };
@@ -138,20 +138,20 @@ pub(in super::super) static WORKS: [Work; 19] = [
             variant: GET_TASKS,
             title: "random gets by 64 tasks",
             depth: 64,
-            methods: &[ENGINE, POLLER, IDLE, DEVICE],
+            methods: &[NOFAULT, NOFAULT_POLLER, IDLE_EXECUTOR, DEVICE],
             quantities: &[
-                rate(&[aim(DEVICE, 0.9), aim(POLLER, 0.9)]),
+                rate(&[aim(DEVICE, 0.9), aim(NOFAULT_POLLER, 0.9)]),
                 Quantity {
                     limit_in_ram: Some(Bound::AtMost(6.5e-6)),
-                    ..time("CPU a get", "CPU", Metric::CpuPerOp, Some(8e-6), &[beside(DEVICE), beside(POLLER)])
+                    ..time("CPU a get", "CPU", Metric::CpuPerOp, Some(8e-6), &[beside(DEVICE), beside(NOFAULT_POLLER)])
                 },
-                time("p99.9", "p99.9", OP_P999, None, &[beside(POLLER)]),
+                time("p99.9", "p99.9", OP_P999, None, &[beside(NOFAULT_POLLER)]),
                 time(
                     "timer p99.9 late",
                     "timer",
                     Metric::Latency(TICKER, 999),
                     None,
-                    &[Beside { method: IDLE, aim: Some(Aim::MoreAtMost(0.3e-3)) }],
+                    &[Beside { method: IDLE_EXECUTOR, aim: Some(Aim::MoreAtMost(0.3e-3)) }],
                 ),
             ],
             ..ROW
@@ -173,7 +173,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
         rows: &[Row {
             variant: GET_ONE,
             title: "random gets, one at a time",
-            methods: &[ENGINE, DEVICE],
+            methods: &[NOFAULT, DEVICE],
             quantities: &[rate(&[aim(DEVICE, 0.95)])],
             ..ROW
         }],
@@ -187,7 +187,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
                 variant: SCAN,
                 title: "full scan, bulk-loaded",
                 fixed: true,
-                methods: &[ENGINE, DEVICE],
+                methods: &[NOFAULT, DEVICE],
                 quantities: &[throughput(None, &[aim(DEVICE, 0.85)])],
                 ..ROW
             },
@@ -195,7 +195,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
                 variant: SCAN_REWRITTEN,
                 title: "full scan, a tenth rewritten",
                 fixed: true,
-                methods: &[ENGINE, DEVICE],
+                methods: &[NOFAULT, DEVICE],
                 quantities: &[throughput(None, &[aim(DEVICE, 0.55)])],
                 ..ROW
             },
@@ -246,7 +246,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             variant: BULK_LOAD,
             title: "sorted bulk load",
             fixed: true,
-            methods: &[ENGINE, DEVICE, LMDB, REDB],
+            methods: &[NOFAULT, DEVICE, LMDB, REDB],
             quantities: &[throughput(Some(Bound::AtLeast(1e9)), &[beside(DEVICE), beside(LMDB), beside(REDB)])],
             ..ROW
         }],
@@ -258,7 +258,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
         rows: &[Row {
             variant: PUT_BATCH,
             title: "random puts in durable batches of 1000",
-            methods: &[ENGINE, LMDB, REDB],
+            methods: &[NOFAULT, LMDB, REDB],
             quantities: &[rate(&[aim(LMDB, 1.5), aim(REDB, 1.5)])],
             ..ROW
         }],
@@ -302,7 +302,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
                 variant: SPACE_RANDOM,
                 title: "bytes of all files for a user byte, loaded in random order",
                 fixed: true,
-                methods: &[ENGINE, LMDB, REDB],
+                methods: &[NOFAULT, LMDB, REDB],
                 quantities: &[
                     ratio(Metric::SpaceRatio, Some(1.6), &[beside(LMDB), beside(REDB)]),
                     Quantity {
@@ -331,7 +331,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             title: "growth while a reader is held",
             data: Scope::Small,
             fixed: true,
-            methods: &[ENGINE, NO_READER],
+            methods: &[NOFAULT, NO_READER],
             // The bound allows one old image of every page besides the newest, and some space for the pages between
             // checkpoints.
             quantities: &[ratio(Metric::Figure(GROWTH), Some(1.1), &[beside(NO_READER)])],
@@ -359,7 +359,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             variant: GET_THREADS,
             title: "random gets by 64 threads",
             threads: 64,
-            methods: &[ENGINE, DEVICE],
+            methods: &[NOFAULT, DEVICE],
             quantities: &[rate(&[aim(DEVICE, 0.9)]), time("p99.9", "p99.9", OP_P999, None, &[])],
             ..ROW
         }],
@@ -372,11 +372,11 @@ pub(in super::super) static WORKS: [Work; 19] = [
             variant: GET_MANY_AFTER_TASK,
             title: "random gets in batches of 64, after a task has read",
             depth: 64,
-            methods: &[ENGINE, BEFORE_TASK],
+            methods: &[NOFAULT, NOFAULT_BEFORE_TASK],
             quantities: &[
                 // No difference: the spread of the repeats hides a smaller one.
-                rate(&[aim(BEFORE_TASK, 0.95)]),
-                time("CPU a get", "CPU", Metric::CpuPerOp, None, &[beside(BEFORE_TASK)]),
+                rate(&[aim(NOFAULT_BEFORE_TASK, 0.95)]),
+                time("CPU a get", "CPU", Metric::CpuPerOp, None, &[beside(NOFAULT_BEFORE_TASK)]),
             ],
             ..ROW
         }],
@@ -403,12 +403,12 @@ pub(in super::super) static WORKS: [Work; 19] = [
                 title: "full scan",
                 fixed: true,
                 // LMDB with read-ahead, which is its best mode for a scan.
-                methods: &[ENGINE, DEVICE, LMDB_READ_AHEAD, REDB, FJALL, ROCKSDB, BF_TREE],
+                methods: &[NOFAULT, DEVICE, LMDB_READAHEAD, REDB, FJALL, ROCKSDB, BF_TREE],
                 quantities: &[throughput(
                     None,
                     &[
                         beside(DEVICE),
-                        aim(LMDB_READ_AHEAD, 1.1),
+                        aim(LMDB_READAHEAD, 1.1),
                         aim(REDB, 1.1),
                         aim(FJALL, 1.1),
                         aim(ROCKSDB, 1.1),
@@ -437,7 +437,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             title: "load in random order, durable at the end",
             data: Scope::Memory,
             fixed: true,
-            methods: &[ENGINE, LMDB, REDB, FJALL, ROCKSDB, BF_TREE],
+            methods: &[NOFAULT, LMDB, REDB, FJALL, ROCKSDB, BF_TREE],
             quantities: &[
                 rate(&[aim(LMDB, 1.2), aim(REDB, 1.2), aim(FJALL, 1.2), aim(ROCKSDB, 1.2), aim(BF_TREE, 1.2)]),
                 time(
@@ -460,7 +460,7 @@ pub(in super::super) static WORKS: [Work; 19] = [
             title: "nine gets to a durable put, 8 threads",
             data: Scope::LargerLast,
             threads: 8,
-            methods: &[ENGINE, LMDB, REDB, FJALL, ROCKSDB],
+            methods: &[NOFAULT, LMDB, REDB, FJALL, ROCKSDB],
             quantities: &[
                 rate(&[beside(LMDB), beside(REDB), beside(FJALL), beside(ROCKSDB)]),
                 time(
