@@ -5,11 +5,13 @@
 use serde::Serialize;
 
 use crate::experiments;
-use crate::judge::claim::{Contribution, Records};
+pub use crate::judge::bound::Outcome;
+pub use crate::judge::claim::Claim;
+use crate::judge::claim::Contribution;
+pub use crate::judge::places::Decision;
+use crate::judge::places::Records;
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
-
-pub use crate::judge::claim::{Claim, Decision, Outcome};
 
 /// Every claim that the lab can decide, by the experiment that decides it.
 pub fn all() -> impl Iterator<Item = &'static Claim> {

@@ -13,8 +13,10 @@ pub(crate) mod curve;
 mod distributions;
 pub(crate) mod noise;
 pub(crate) mod paging;
+pub(crate) mod places;
 pub(crate) mod pool;
 pub(crate) mod reason;
+pub(crate) mod rule;
 mod shared_variance;
 pub(crate) mod statistics;
 

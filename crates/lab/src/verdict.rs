@@ -17,14 +17,13 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::judge;
-use crate::judge::claim::Records;
 use crate::judge::noise::{Drift, Noise};
+use crate::judge::places::Records;
 use crate::judge::reason::POOL;
+pub use crate::judge::reason::{Reason, Side, Workload};
 use crate::judge::statistics::{self, ALPHA};
 use crate::record::file::RecordFile;
 use crate::summary::Summary;
-
-pub use crate::judge::reason::{Reason, Side, Workload};
 
 /// The recommendation of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -22,7 +22,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
 };
-use crate::judge::claim::count_of;
+use crate::judge::places::count_of;
 use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
 use crate::methods::{self, Family, Method, methods};
 use crate::read_loops::pool;

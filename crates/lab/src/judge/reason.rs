@@ -4,9 +4,9 @@
 use serde::Serialize;
 
 use super::bound::Bound;
-use super::claim::{Records, explicit};
 use super::curve::{Curve, CurveRatio};
 use super::paging::{Hint, valid_maps};
+use super::places::{Records, explicit};
 use super::{Comparison, Kind, Refusal, best, best_pair, compare, titles};
 use crate::config::WorkloadConfig;
 use crate::record::file::RecordFile;

@@ -2,7 +2,7 @@
 
 use super::{NotMeasured, Reason, Workload};
 use crate::experiments;
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::Rule;
 
 /// The reasons that the rules gave, and the rules without evidence.

@@ -1,9 +1,11 @@
 //! Published claims about mmap that the records of `access` decide.
 
-use super::ID;
+use super::{ID, READ};
 use crate::format::Unit;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Ratio, Records, Test, at_least, is};
+use crate::judge::claim::{Claim, Test, at_least};
+use crate::judge::places::is;
+use crate::judge::rule::{Among, Each, Limit, Ratio};
 use crate::methods;
 use crate::summary::{Family, Metric, Property};
 
@@ -17,7 +19,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "random reads per second of the best io_uring batch over the best of map, pread and O_DIRECT, each one thread, on the file: at least 2",
         needs: &[],
         test: Test::Ratio(Ratio {
-            variants: &["read"],
+            variants: &[READ],
             metric: Metric::OpsPerS,
             of: |group| group.family() == Family::Ring && !group.spec.target.kind().is_ram_backed(),
             over: |group| one_at_a_time(group.family()) && !group.spec.target.kind().is_ram_backed(),
@@ -34,7 +36,7 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "reads per second of the map over buffered pread's, both told RANDOM: more than 1 on each target",
         needs: &[],
         test: at_least(
-            &["read"],
+            &[READ],
             Metric::OpsPerS,
             |group| is(group, &methods::MMAP),
             |group| is(group, &methods::PREAD_BUFFERED),
@@ -49,27 +51,25 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "one at a time, 720 K reads a second leave 1.39 µs for each: the median O_DIRECT read of the file takes no longer",
         needs: &[],
-        test: Test::Own(one_thread),
+        test: Test::Each(Each {
+            among: Among::Places(|variant| variant == READ),
+            which: |group| is(group, &methods::PREAD_DIRECT) && group.spec.target.label == "file",
+            figure: |group| group.spread(Metric::Latency("op", 500)),
+            limit: Limit::In(Bound::at_most(1.39e-6)),
+            words: |group, took| {
+                let rate = group.primary().map_or("–".to_owned(), |rate| Unit::PerSecond.show(rate.median));
+                format!(
+                    "file: an O_DIRECT read takes {} (median), and one thread makes {rate}; 720 K/s would leave it 1.39 µs. The source contradicts \
+                     itself: its own 5 to 15 µs a read allow 67 to 200 K/s",
+                    took.show(Unit::Seconds)
+                )
+            },
+            missing: "`nofault lab access` measures it",
+            ..Each::NONE
+        }),
     },
 ];
 
 fn one_at_a_time(family: Family) -> bool {
     matches!(family, Family::Mapped | Family::Buffered | Family::Direct)
-}
-
-/// Decides a claim about one thread by the time of one synchronous direct read.
-fn one_thread(records: &Records<'_>) -> Decision {
-    let groups = records.summary.at(ID, "read", "file");
-    let metric = Metric::Latency("op", 500);
-    let found = groups.into_iter().find(|group| group.spec.method == methods::PREAD_DIRECT);
-    let Some((group, took)) = found.and_then(|group| Some((group, group.spread(metric)?))) else {
-        return Decision::not_measured("`nofault lab access` measures it");
-    };
-    let rate = group.primary().map_or("–".to_owned(), |rate| Unit::PerSecond.show(rate.median));
-    let text = format!(
-        "file: an O_DIRECT read takes {} (median), and one thread makes {rate}; 720 K/s would leave it 1.39 µs. The source contradicts itself: \
-         its own 5 to 15 µs a read allow 67 to 200 K/s.",
-        took.show(Unit::Seconds)
-    );
-    Decision::new(Bound::at_most(1.39e-6).decide(&took), text, &[group])
 }

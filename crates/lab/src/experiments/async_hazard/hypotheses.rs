@@ -2,7 +2,8 @@
 
 use super::{ASYNC_MMAP, ID, SINGLE_MMAP};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Ratio, Test};
+use crate::judge::claim::{Claim, Test};
+use crate::judge::rule::Ratio;
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, Property, is_plain};
 

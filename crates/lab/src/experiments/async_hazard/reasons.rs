@@ -1,7 +1,7 @@
 //! Reasons for and against a map that the records of `async` give.
 
 use super::{ASYNC_MMAP, ASYNC_READ, ASYNC_URING, ID};
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, is_home, reason};
 use crate::record::CacheState;
 use crate::summary::{Group, Metric, is_plain};

@@ -3,7 +3,7 @@
 use super::ID;
 use super::findings::{REQUEST, of_size, sizes};
 use crate::format::Unit;
-use crate::judge::claim::count_of;
+use crate::judge::places::count_of;
 use crate::show::columns::{Column, Sheet, title};
 use crate::show::figures::{Figure, Table};
 use crate::show::over::{self, Axes};

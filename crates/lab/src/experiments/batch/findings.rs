@@ -2,7 +2,7 @@
 
 use super::{BATCH_GET_MANY, BATCH_TOUCH, COLD, ID, PAGES, RATE};
 use crate::format::Unit;
-use crate::judge::claim::{values_of, with_value};
+use crate::judge::places::{values_of, with_value};
 use crate::judge::{Finding, best, compare, on, or_refused};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};

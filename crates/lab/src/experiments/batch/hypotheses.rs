@@ -1,10 +1,10 @@
 //! Published claims about mmap that the records of `batch` decide.
 
-use super::findings::{of, of_size, sizes};
-use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, RATE, WARM};
-use crate::judge::best;
+use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, PAGES, RATE, WARM};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Places, Records, Test, against};
+use crate::judge::claim::{Claim, Test};
+use crate::judge::places::{count_of, is};
+use crate::judge::rule::{Among, PairFigure, Pairs};
 use crate::methods::Family;
 use crate::summary::{Group, target_title};
 
@@ -18,7 +18,17 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "pages per second of requests for many cold pages: the fastest map that is asked first (WILLNEED, process_madvise, POPULATE_READ, threads) over \
             io_uring with O_DIRECT: at least 0.8; held in part where only some sizes of a request reach it",
         needs: &[],
-        test: Test::Own(hints),
+        test: Test::Pairs(Pairs {
+            among: Among::Places(|variant| variant == COLD),
+            each: |group| is(group, &BATCH_RING) && !group.never_filled(),
+            with: |ring, other| {
+                let is_asked = other.family() == Family::Mapped && !is(other, &BATCH_TOUCH);
+                is_asked && is_as_large(ring, other)
+            },
+            inverse: true,
+            bound: Bound::at_least(0.8),
+            ..BY_SIZE
+        }),
     },
     Claim {
         id: "warm-ring-is-slower",
@@ -27,41 +37,34 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "pages per second of requests for many pages in memory: touches of the map over the faster of io_uring through the page cache and past it: at least 2",
         needs: &[],
-        test: Test::Own(warm),
+        test: Test::Pairs(Pairs {
+            among: Among::Places(|variant| variant == WARM),
+            each: |group| is(group, &BATCH_TOUCH) && !group.never_filled(),
+            with: |touch, other| {
+                (is(other, &BATCH_RING) || is(other, &BATCH_RING_BUFFERED)) && is_as_large(touch, other)
+            },
+            inverse: false,
+            bound: Bound::at_least(2.0),
+            ..BY_SIZE
+        }),
     },
 ];
 
-/// Compares two choices of methods at each size of a request.
-fn by_size(
-    records: &Records<'_>,
-    wanted: &str,
-    bound: Bound,
-    pair: for<'g, 'a> fn(&[&'g Group<'a>]) -> Option<(&'g Group<'a>, &'g Group<'a>)>,
-) -> Decision {
-    let mut places = Places::default();
-    for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == wanted) {
-        let groups = records.summary.at(ID, variant, target);
-        for pages in sizes(&groups) {
-            let Some((a, b)) = pair(&of_size(&groups, pages)) else { continue };
-            let place = format!("{}, {pages} pages", target_title(target));
-            let Some(ratio) = places.ratio(&place, (a, b), RATE, &[]) else { continue };
-            places.add(bound.decide(&ratio), format!("{place}: {}", against(a, b, RATE, &ratio)), &[a, b]);
-        }
-    }
-    places.decide("`nofault lab batch` measures it")
-}
+/// The part that both rules share: at each size of a request a method and the best of others.
+const BY_SIZE: Pairs = Pairs {
+    by: Some(|group| count_of(group, PAGES)),
+    best_by: Some(RATE),
+    compared: PairFigure::Ratio(RATE),
+    place: |group| {
+        let pages = count_of(group, PAGES).unwrap_or_default();
+        format!("{}, {pages:.0} pages", target_title(&group.spec.target.label))
+    },
+    words: |pair| format!("{}: {}", pair.place, pair.against(RATE)),
+    missing: "`nofault lab batch` measures it",
+    ..Pairs::NONE
+};
 
-fn hints(records: &Records<'_>) -> Decision {
-    by_size(records, COLD, Bound::at_least(0.8), |groups| {
-        let asked =
-            groups.iter().copied().filter(|group| group.family() == Family::Mapped && group.spec.method != BATCH_TOUCH);
-        Some((best(asked, RATE)?, of(groups, BATCH_RING.id)?))
-    })
-}
-
-fn warm(records: &Records<'_>) -> Decision {
-    by_size(records, WARM, Bound::at_least(2.0), |groups| {
-        let rings = [BATCH_RING.id, BATCH_RING_BUFFERED.id].into_iter().filter_map(|method| of(groups, method));
-        Some((of(groups, BATCH_TOUCH.id)?, best(rings, RATE)?))
-    })
+/// Whether a valid figure is of requests as large as another's.
+fn is_as_large(one: &Group<'_>, other: &Group<'_>) -> bool {
+    !other.never_filled() && count_of(other, PAGES) == count_of(one, PAGES)
 }

@@ -2,8 +2,8 @@
 
 use super::findings::of_size;
 use super::{COLD, ID, RATE, WARM};
-use crate::judge::claim::Records;
 use crate::judge::curve::Curve;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, whole_curve};
 use crate::methods::Family;
 use crate::summary::Group;

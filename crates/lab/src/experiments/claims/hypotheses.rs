@@ -1,12 +1,15 @@
 //! Published claims about mmap that the records of `claims` decide.
 
-use super::{ID, MMAP_CALL_ONE_PAGE, MMAP_COMMIT, MMAP_COPY, MMAP_IN_PLACE, ONE_MAP, PWRITE_FDATASYNC, THOUSAND_MAPS};
+use super::{
+    CACHED_READ, ID, LONG_READER, MAP_COMMIT, MMAP_CALL_ONE_PAGE, MMAP_COMMIT, MMAP_COPY, MMAP_IN_PLACE, ONE_MAP,
+    PRIVATE_REMAP, PWRITE_FDATASYNC, THOUSAND_MAPS, UNCACHED_READ,
+};
 use crate::format::{Unit, bytes, digits};
 use crate::judge;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{
-    Claim, Decision, Places, Records, Test, at_least, both, count_of, extra, figure, is, of_variant, times,
-};
+use crate::judge::claim::{Claim, Test, at_least};
+use crate::judge::places::{Decision, Places, Records, count_of, extra, figure, is, of_variant, times};
+use crate::judge::rule::{Among, Growth, PairFigure, Pairs};
 use crate::methods;
 use crate::summary::{Group, Metric, Property, Spread};
 
@@ -20,7 +23,25 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "bytes per second copied out of a map over buffered pread's, all in the page cache, by size of a read: at least 2; held in \
             part where only some sizes reach it",
         needs: &[],
-        test: Test::Own(cached),
+        test: Test::Pairs(Pairs {
+            among: Among::Variants(&[CACHED_READ]),
+            each: |group| is(group, &MMAP_COPY),
+            by: Some(|group| Some(group.spec.params.block_bytes as f64)),
+            with: |copy, other| is(other, &methods::PREAD_BUFFERED) && is_as_large(copy, other),
+            compared: PairFigure::Ratio(Metric::BytesPerS),
+            bound: Bound::at_least(2.0),
+            place: |group| bytes(group.spec.params.block_bytes),
+            words: |pair| {
+                let is_it = |group: &&&Group<'_>| is(group, &MMAP_IN_PLACE) && is_as_large(group, pair.of);
+                let in_place = pair.among.iter().find(is_it);
+                let ratio = in_place.and_then(|group| judge::ratio(group, pair.over, Metric::BytesPerS, &[]).ok());
+                let in_place =
+                    ratio.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
+                format!("{}: copied out {}{in_place}", pair.place, times(&pair.ratio))
+            },
+            missing: "`nofault lab claims` measures it",
+            ..Pairs::NONE
+        }),
     },
     Claim {
         id: "map-calls-contend",
@@ -70,7 +91,38 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "median time to map anew with the most copies over that with a smaller number, over the ratio of the numbers: 0.5 to 2",
         needs: &[],
-        test: Test::Own(remap),
+        test: Test::Growth(Growth {
+            among: Among::Variants(&[PRIVATE_REMAP]),
+            which: |_| true,
+            value: |_, group| count_of(group, "copied_pages"),
+            pairs: |groups| {
+                let mut order: Vec<usize> = (0..groups.len()).collect();
+                order.sort_by(|a, b| groups[*a].0.total_cmp(&groups[*b].0));
+                // The smallest number of copies that outweighs the call itself, and the largest.
+                let from = order.iter().position(|at| groups[*at].0 >= 1000.0).unwrap_or(0);
+                let few = order.get(from.min(order.len().saturating_sub(2)));
+                let pair = few.zip(order.last()).filter(|(few, many)| groups[**many].0 > groups[**few].0);
+                pair.map(|(few, many)| (*many, *few)).into_iter().collect()
+            },
+            metric: Metric::Latency("op", 500),
+            bound: Bound::between(0.5, 2.0),
+            place: |_| String::new(),
+            words: |(many, large), (few, small), ratio, expected| {
+                let time = |group: &Group<'_>| {
+                    group
+                        .spread(Metric::Latency("op", 500))
+                        .map_or("–".into(), |took| Unit::Seconds.show(took.median))
+                };
+                format!(
+                    "{} for {many:.0} copied pages, {} for {few:.0}: {} for {}× the pages",
+                    time(large),
+                    time(small),
+                    times(ratio),
+                    digits(expected)
+                )
+            },
+            missing: "`nofault lab claims` measures it",
+        }),
     },
     Claim {
         id: "dontcache-replaces-direct",
@@ -79,7 +131,21 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "random reads of 4 KiB and 64 KiB from data larger than memory: at least 0.9 of the rate of O_DIRECT, at 1.1 times its CPU per read at most",
         needs: &[],
-        test: Test::Own(dontcache),
+        test: Test::Pairs(Pairs {
+            among: Among::Variants(&[UNCACHED_READ]),
+            each: |group| is(group, &methods::PREAD_DONTCACHE),
+            with: |uncached, other| is(other, &methods::PREAD_DIRECT) && other.spec.params == uncached.spec.params,
+            compared: PairFigure::RatioWhereEqual(Metric::OpsPerS),
+            bound: Bound::at_least(0.9),
+            also: Some((Metric::CpuPerOp, Bound::at_most(1.1))),
+            place: |group| bytes(group.spec.params.block_bytes),
+            words: |pair| {
+                let cpu = pair.also.as_ref().map_or("–".into(), times);
+                format!("{}: rate {}, CPU a read {cpu}", pair.place, times(&pair.ratio))
+            },
+            missing: "`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)",
+            ..Pairs::NONE
+        }),
     },
     Claim {
         id: "writable-map-is-faster",
@@ -88,7 +154,20 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "commits per second with msync over those with pwrite and fdatasync, by pages a commit: at least 1.1; held in part where only some reach it",
         needs: &[],
-        test: Test::Own(writable),
+        test: Test::Pairs(Pairs {
+            among: Among::Variants(&[MAP_COMMIT]),
+            each: |group| is(group, &MMAP_COMMIT),
+            with: |map, other| is(other, &PWRITE_FDATASYNC) && other.spec.params == map.spec.params,
+            compared: PairFigure::Ratio(Metric::OpsPerS),
+            bound: Bound::at_least(1.1),
+            place: |group| match extra(group, "commit_pages").unwrap_or("?") {
+                "1" => "1 page".into(),
+                pages => format!("{pages} pages"),
+            },
+            words: |pair| format!("{} a commit: {}", pair.place, times(&pair.ratio)),
+            missing: "`nofault lab claims --preset standard` measures it",
+            ..Pairs::NONE
+        }),
     },
     Claim {
         id: "readers-are-free",
@@ -98,33 +177,36 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "growth with a reader held less growth without, of file and memory together, over one old copy of the entries that were overwritten, \
             which any store must keep for the reader, for each store that shares pages between versions: at most 1.1",
         needs: &[],
-        test: Test::Own(readers),
+        test: Test::Pairs(Pairs {
+            among: Among::Variants(&[LONG_READER]),
+            each: |group| extra(group, "reader") == Some("held"),
+            with: |held, other| {
+                let same = other.spec.method == held.spec.method && extra(other, "updates") == extra(held, "updates");
+                same && extra(other, "reader") == Some("none")
+            },
+            compared: PairFigure::Made(copies_grown),
+            bound: Bound::at_most(ONE_COPY),
+            place: |_| String::new(),
+            words: |pair| {
+                let bytes_of = |group: &Group<'_>| figure(group, "grown_bytes").map_or(0, |grown| grown.median as u64);
+                format!(
+                    "{}: {} with a reader and {} without, for {} in one old copy of the overwritten entries: {} of it",
+                    pair.of.spec.method,
+                    bytes(bytes_of(pair.of)),
+                    bytes(bytes_of(pair.over)),
+                    bytes(one_copy_bytes(pair.of).unwrap_or_default() as u64),
+                    pair.ratio.show(Unit::Ratio)
+                )
+            },
+            missing: "`nofault lab claims` measures it",
+            ..Pairs::NONE
+        }),
     },
 ];
 
-/// Decides the claim by comparing a map with read calls on cached data, at each unit size.
-fn cached(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, super::CACHED_READ);
-    let metric = Metric::BytesPerS;
-    let mut places = Places::default();
-    let find = |method: &str, block: u64| {
-        let same = |group: &&&Group<'_>| group.spec.method == method && group.spec.params.block_bytes == block;
-        groups.iter().find(same).copied()
-    };
-    let mut sizes: Vec<u64> = groups.iter().map(|group| group.spec.params.block_bytes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    for size in sizes {
-        let (Some(copy), Some(read)) = (find(MMAP_COPY.id, size), find(methods::PREAD_BUFFERED.id, size)) else {
-            continue;
-        };
-        let Some(ratio) = places.ratio(&bytes(size), (copy, read), metric, &[]) else { continue };
-        let in_place = find(MMAP_IN_PLACE.id, size).and_then(|group| judge::ratio(group, read, metric, &[]).ok());
-        let in_place = in_place.map_or(String::new(), |ratio| format!(", in place {}", Unit::Ratio.show(ratio.median)));
-        let text = format!("{}: copied out {}{in_place}", bytes(size), times(&ratio));
-        places.add(Bound::at_least(2.0).decide(&ratio), text, &[copy, read]);
-    }
-    places.decide("`nofault lab claims` measures it")
+/// Whether two groups read in units of one size.
+fn is_as_large(one: &Group<'_>, other: &Group<'_>) -> bool {
+    one.spec.params.block_bytes == other.spec.params.block_bytes
 }
 
 /// Decides the claim by comparing the gain in rate that mapping calls have from more threads with the gain of read calls.
@@ -165,77 +247,6 @@ fn calls(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab claims` measures it")
 }
 
-/// Decides the claim by whether the time of remapping a private view grows with the number of copied pages.
-fn remap(records: &Records<'_>) -> Decision {
-    let mut groups: Vec<(f64, &Group<'_>)> = of_variant(records, ID, super::PRIVATE_REMAP)
-        .into_iter()
-        .filter_map(|group| Some((count_of(group, "copied_pages")?, group)))
-        .collect();
-    groups.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let metric = Metric::Latency("op", 500);
-    let mut places = Places::default();
-    // The smallest number of copies that outweighs the call itself, and the largest.
-    let from = groups.iter().position(|(count, _)| *count >= 1000.0).unwrap_or(0);
-    if let (Some((few, small)), Some((many, large))) =
-        (groups.get(from.min(groups.len().saturating_sub(2))), groups.last())
-        && many > few
-        && let (Some(a), Some(b)) = (large.spread(metric), small.spread(metric))
-        && let Some(ratio) = places.ratio("", (large, small), metric, &[])
-    {
-        let expected = many / few;
-        let share = ratio.times(1.0 / expected);
-        let text = format!(
-            "{} for {many:.0} copied pages, {} for {few:.0}: {} for {}× the pages",
-            Unit::Seconds.show(a.median),
-            Unit::Seconds.show(b.median),
-            times(&ratio),
-            digits(expected)
-        );
-        places.add(Bound::between(0.5, 2.0).decide(&share), text, &[large, small]);
-    }
-    places.decide("`nofault lab claims` measures it")
-}
-
-/// Returns each group of method `one` with the group of method `other` with the same parameters.
-fn pairs<'a>(
-    groups: &'a [&'a Group<'a>],
-    one: &'a str,
-    other: &'a str,
-) -> impl Iterator<Item = (&'a Group<'a>, &'a Group<'a>)> {
-    groups.iter().copied().filter(move |group| group.spec.method == one).filter_map(move |group| {
-        let same = |beside: &&&Group<'_>| beside.spec.method == other && beside.spec.params == group.spec.params;
-        Some((group, *groups.iter().find(same)?))
-    })
-}
-
-/// Decides the claim by comparing uncached buffered reads with direct reads.
-fn dontcache(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, super::UNCACHED_READ);
-    let mut places = Places::default();
-    for (uncached, direct) in pairs(&groups, methods::PREAD_DONTCACHE.id, methods::PREAD_DIRECT.id) {
-        let over = |metric: Metric| judge::ratio(uncached, direct, metric, &[]).ok();
-        let (Some(rate), Some(cpu)) = (over(Metric::OpsPerS), over(Metric::CpuPerOp)) else { continue };
-        let outcome = both(Bound::at_least(0.9).decide(&rate), Bound::at_most(1.1).decide(&cpu));
-        let size = bytes(uncached.spec.params.block_bytes);
-        let text = format!("{size}: rate {}, CPU a read {}", times(&rate), times(&cpu));
-        places.add(outcome, text, &[uncached, direct]);
-    }
-    places.decide("`nofault lab claims --preset standard` measures it where the kernel has RWF_DONTCACHE (6.14)")
-}
-
-/// Decides the claim by comparing commits through a writable map with commits by write calls.
-fn writable(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, super::MAP_COMMIT);
-    let mut places = Places::default();
-    for (map, write) in pairs(&groups, MMAP_COMMIT.id, PWRITE_FDATASYNC.id) {
-        let pages = extra(map, "commit_pages").unwrap_or("?");
-        let pages = if pages == "1" { "1 page".to_owned() } else { format!("{pages} pages") };
-        let Some(ratio) = places.ratio(&pages, (map, write), Metric::OpsPerS, &[]) else { continue };
-        places.add(Bound::at_least(1.1).decide(&ratio), format!("{pages} a commit: {}", times(&ratio)), &[map, write]);
-    }
-    places.decide("`nofault lab claims --preset standard` measures it")
-}
-
 /// Growth under a reader, in old copies of the overwritten entries, up to which the reader costs no more than it must.
 const ONE_COPY: f64 = 1.1;
 
@@ -244,41 +255,21 @@ fn overwritten(updates: f64, keys: f64) -> f64 {
     1.0 - (-updates / keys.max(1.0)).exp()
 }
 
-/// Decides the claim by the growth of each store while a reader is held.
-fn readers(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, super::LONG_READER);
-    let mut places = Places::default();
-    for held in groups.iter().copied().filter(|group| extra(group, "reader") == Some("held")) {
-        let without = groups.iter().copied().find(|group| {
-            group.spec.method == held.spec.method
-                && extra(group, "reader") == Some("none")
-                && extra(group, "updates") == extra(held, "updates")
-        });
-        let Some(without) = without else { continue };
-        let (Some(with), Some(base), Some(before)) =
-            (figure(held, "grown_bytes"), figure(without, "grown_bytes"), figure(held, "used_before_bytes"))
-        else {
-            continue;
-        };
-        let (updates, keys) =
-            (count_of(held, "updates").unwrap_or(f64::INFINITY), count_of(held, "keys").unwrap_or(1.0));
-        let least = before.median.max(1.0) * overwritten(updates, keys);
-        let share = |grown: f64, other: f64| (grown - other) / least;
-        let grown = Spread {
-            median: share(with.median, base.median),
-            min: share(with.min, base.max),
-            max: share(with.max, base.min),
-            count: with.count.min(base.count),
-        };
-        let text = format!(
-            "{}: {} with a reader and {} without, for {} in one old copy of the overwritten entries: {} of it",
-            held.spec.method,
-            bytes(with.median as u64),
-            bytes(base.median as u64),
-            bytes(least as u64),
-            grown.show(Unit::Ratio)
-        );
-        places.add(Bound::at_most(ONE_COPY).decide(&grown), text, &[held, without]);
-    }
-    places.decide("`nofault lab claims` measures it")
+/// The bytes of one old copy of the entries that a trial overwrites.
+fn one_copy_bytes(held: &Group<'_>) -> Option<f64> {
+    let before = figure(held, "used_before_bytes")?;
+    let (updates, keys) = (count_of(held, "updates").unwrap_or(f64::INFINITY), count_of(held, "keys").unwrap_or(1.0));
+    Some(before.median.max(1.0) * overwritten(updates, keys))
+}
+
+/// The growth of a store while a reader is held less its growth without, in old copies of the overwritten entries.
+fn copies_grown(held: &Group<'_>, without: &Group<'_>) -> Option<Spread> {
+    let (with, base, least) = (figure(held, "grown_bytes")?, figure(without, "grown_bytes")?, one_copy_bytes(held)?);
+    let share = |grown: f64, other: f64| (grown - other) / least;
+    Some(Spread {
+        median: share(with.median, base.median),
+        min: share(with.min, base.max),
+        max: share(with.max, base.min),
+        count: with.count.min(base.count),
+    })
 }

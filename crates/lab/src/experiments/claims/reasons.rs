@@ -2,7 +2,7 @@
 
 use super::{CACHED_READ, ID, MMAP_IN_PLACE};
 use crate::format::bytes;
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, threads};
 use crate::methods;
 use crate::summary::{Group, Metric};

@@ -2,7 +2,7 @@
 //! the points where the map wins from the points where it loses.
 
 use super::{DATA, HOT_SET, ID};
-use crate::judge::claim::count_of;
+use crate::judge::places::count_of;
 use crate::judge::{Comparison, Refusal, are_equal, best, compare};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};

@@ -2,7 +2,8 @@
 
 use super::{HOT_SET, ID};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Contribution, Places, Records, Test, against};
+use crate::judge::claim::{Claim, Contribution, Test};
+use crate::judge::places::{Places, Records, against};
 use crate::methods;
 use crate::summary::{Metric, target_title};
 

@@ -3,8 +3,8 @@
 
 use super::cells::{Cell, RATE, Side, cells, targets};
 use super::{ID, ZIPF};
-use crate::judge::claim::Records;
 use crate::judge::curve::Curve;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason, whole_curve};
 
 /// The rules of the verdict for which `crossover` gives evidence, each with the function that finds the evidence in the

@@ -2,9 +2,11 @@
 
 use super::{ID, LARGER, SQLITE_MMAP};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Contribution, Decision, Places, Records, Test, extra, of_variant, times};
+use crate::judge::claim::{Claim, Contribution, Test};
+use crate::judge::places::{Places, Records, extra, is, of_variant, times};
+use crate::judge::rule::{Among, PairFigure, Pairs};
 use crate::methods;
-use crate::summary::{Group, Metric, target_title};
+use crate::summary::{Metric, target_title};
 
 /// The published claims about mmap that the records of `engines` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
@@ -14,7 +16,26 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     experiment: ID,
     rule: "YCSB C operations per second with a large mmap_size over those with mmap_size 0, in memory and larger than memory, each: at least 1.1",
     needs: &[],
-    test: Test::Own(sqlite),
+    test: Test::Pairs(Pairs {
+        among: Among::Variants(&[ZIPFIAN]),
+        each: |group| is(group, &SQLITE_MMAP),
+        with: |map, other| {
+            let (a, b) = (other.spec, map.spec);
+            let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
+            let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
+            is(other, &methods::SQLITE) && alike && a.target.label == b.target.label
+        },
+        compared: PairFigure::Ratio(Metric::OpsPerS),
+        bound: Bound::at_least(1.1),
+        place: |group| target_title(&group.spec.target.label),
+        words: |pair| {
+            let class = extra(pair.of, "durability").unwrap_or("one class");
+            let ahead = extra(pair.of, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
+            format!("{}, commits {class}{ahead}: {}", pair.place, times(&pair.ratio))
+        },
+        missing: "`nofault lab engines` measures it",
+        ..Pairs::NONE
+    }),
 }];
 
 /// The variant of zipfian reads.
@@ -41,26 +62,4 @@ pub(super) fn forgets<'s>(records: &'s Records<'s>) -> Contribution<'s> {
         places.add(Bound::at_least(1.5).decide(&ratio), text, &[random, plain]);
     }
     Contribution { experiment: ID, what: "reads through LMDB with and without MDB_NORDAHEAD", places }
-}
-
-/// Decides the claim by comparing SQLite's reads with a map and without.
-fn sqlite(records: &Records<'_>) -> Decision {
-    let groups = of_variant(records, ID, ZIPFIAN);
-    let metric = Metric::OpsPerS;
-    let mut places = Places::default();
-    for map in groups.iter().copied().filter(|group| group.spec.method == SQLITE_MMAP) {
-        let same = |group: &&&Group<'_>| {
-            let (a, b) = (group.spec, map.spec);
-            let setting = |name: &str| a.params.extra.get(name) == b.params.extra.get(name);
-            let alike = a.params.threads == b.params.threads && setting("durability") && setting("memory");
-            a.method == methods::SQLITE && alike && a.target.label == b.target.label
-        };
-        let Some(calls) = groups.iter().find(same).copied() else { continue };
-        let (fit, class) = (target_title(&map.spec.target.label), extra(map, "durability").unwrap_or("one class"));
-        let Some(ratio) = places.ratio(&fit, (map, calls), metric, &[]) else { continue };
-        let ahead = extra(map, "read_ahead_kb").map_or(String::new(), |kib| format!(", read-ahead {kib} KiB"));
-        let text = format!("{fit}, commits {class}{ahead}: {}", times(&ratio));
-        places.add(Bound::at_least(1.1).decide(&ratio), text, &[map, calls]);
-    }
-    places.decide("`nofault lab engines` measures it")
 }

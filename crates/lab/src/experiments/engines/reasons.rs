@@ -2,7 +2,7 @@
 
 use super::{ID, LARGER, ROCKSDB_MMAP, SQLITE_MMAP};
 use crate::judge::best_pair;
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{CHOICE, Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::methods;
 use crate::summary::Metric;

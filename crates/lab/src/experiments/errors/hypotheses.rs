@@ -1,12 +1,12 @@
 //! Published claims about mmap that the records of `errors` decide.
 
-use super::ID;
-use super::{BIT_FLIP, READ_ERROR, TRUNCATED};
+use super::{BIT_FLIP, ID, READ_ERROR, TRUNCATED};
 use crate::format::digits;
-use crate::judge::claim::{
-    Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
-};
-use crate::summary::{Family, Group};
+use crate::judge::bound::Outcome;
+use crate::judge::claim::{Claim, Contribution, Test};
+use crate::judge::places::{Places, Records, figure, is_shadow};
+use crate::judge::rule::{Among, Each, Limit};
+use crate::summary::{Family, Group, Spread};
 
 /// The published claims about mmap that the records of `errors` decide.
 pub(super) static CLAIMS: &[Claim] = &[
@@ -18,7 +18,26 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "of the faults `truncated` and `read-error`: each mapped store meets a signal, the lab's guard turning it into an error or not, and \
             each explicit one returns an error",
         needs: &[],
-        test: Test::Own(signals),
+        test: Test::Each(Each {
+            among: Among::Variants(&[TRUNCATED, READ_ERROR]),
+            figure: |group| {
+                let (signalled, returned) = met(group);
+                let as_claimed = if group.family() == Family::Mapped { signalled } else { returned && !signalled };
+                Spread::of([f64::from(u8::from(as_claimed))])
+            },
+            limit: Limit::Happens,
+            words: |group, _| {
+                let met = match met(group) {
+                    (true, true) => "a signal, which the lab's guard turned into an error",
+                    (true, false) => "a signal",
+                    (false, true) => "an error",
+                    (false, false) => "neither signal nor error",
+                };
+                format!("{} {}: {met}", group.label(), group.spec.variant)
+            },
+            missing: "`nofault lab errors` measures it",
+            ..Each::NONE
+        }),
     },
     Claim {
         id: "lmdb-is-crash-proof",
@@ -32,25 +51,10 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// Decides the claim by the signals and errors that the stores got from truncated files and failed reads.
-fn signals(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    for variant in [TRUNCATED, READ_ERROR] {
-        for group in of_variant(records, ID, variant) {
-            let signalled = signals_met(group).is_some_and(|count| count > 0.0);
-            let returned = figure(group, "error_returned").is_some_and(|count| count.min > 0.0);
-            let as_claimed = if group.family() == Family::Mapped { signalled } else { returned && !signalled };
-            let outcome = if as_claimed { Outcome::Held } else { Outcome::DidNotHold };
-            let met = match (signalled, returned) {
-                (true, true) => "a signal, which the lab's guard turned into an error",
-                (true, false) => "a signal",
-                (false, true) => "an error",
-                (false, false) => "neither signal nor error",
-            };
-            places.add(outcome, format!("{} {variant}: {met}", group.label()), &[group]);
-        }
-    }
-    places.decide("`nofault lab errors` measures it")
+/// Whether a store got signals, and whether it returned errors.
+fn met(group: &Group<'_>) -> (bool, bool) {
+    let signalled = signals_met(group).is_some_and(|count| count > 0.0);
+    (signalled, figure(group, "error_returned").is_some_and(|count| count.min > 0.0))
 }
 
 /// Finds the outcomes of flipped bits and failed reads in the stores of LMDB's design.

@@ -1,9 +1,8 @@
 //! Reasons for and against a map that the records of `errors` give.
 
-use super::ID;
 use super::hypotheses::signals_met;
-use super::{FAULTS, STRAY_WRITE};
-use crate::judge::claim::{Records, figure};
+use super::{FAULTS, ID, STRAY_WRITE};
+use crate::judge::places::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, proof};
 use crate::summary::{Family, Group};
 

@@ -1,15 +1,13 @@
 //! Published claims about mmap that the records of `eviction` decide.
 
-use super::ID;
 use super::findings::evicts;
-use super::{ReclaimWork, reclaim_of};
+use super::{ID, ReclaimWork, reclaim_of};
 use crate::format::Unit;
-use crate::judge::bound::Bound;
-use crate::judge::claim::{
-    Claim, Decision, Outcome, PAPERS_CPUS, PAPERS_DEVICE, Places, Records, Test, against, both, extra, mapped,
-    of_variant, times,
-};
+use crate::judge::bound::{Bound, Outcome};
+use crate::judge::claim::{Claim, PAPERS_CPUS, PAPERS_DEVICE, Test};
+use crate::judge::places::{Decision, Records, both, extra, is_mapped, of_variant, times};
 use crate::judge::ratio;
+use crate::judge::rule::{Among, PairFigure, Pairs};
 use crate::record::MemoryMethod;
 use crate::summary::{Family, Group, Metric, Spread, target_title};
 
@@ -23,7 +21,24 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "where pages were evicted: CPU per operation of a map whose threads are pinned to one CPU, so that no other TLB must be told, over \
             the same map's on as many threads and all CPUs: at most 0.5",
         needs: &[PAPERS_CPUS],
-        test: Test::Own(shootdowns),
+        test: Test::Pairs(Pairs {
+            among: Among::Places(|variant| matches!(reclaim_of(variant), Some((ReclaimWork::Random, _)))),
+            each: |group| is_mapped(group) && evicts(group) && extra(group, "pin") == Some("1"),
+            with: |pinned, free| {
+                let (a, b) = (free.spec, pinned.spec);
+                let same = (&a.method, a.params.threads) == (&b.method, b.params.threads);
+                same && extra(free, "pin").is_none() && is_mapped(free) && evicts(free)
+            },
+            compared: PairFigure::Ratio(Metric::CpuPerOp),
+            bound: Bound::at_most(SHOT),
+            place: |group| target_title(&group.spec.target.label),
+            words: |pair| {
+                let by = reclaim_of(&pair.of.spec.variant).map_or("", |(_, by)| by);
+                format!("{}, by {by}: {}", pair.place, pair.against(Metric::CpuPerOp))
+            },
+            missing: "`nofault lab eviction` measures it, where memory is full and there is more than one CPU",
+            ..Pairs::NONE
+        }),
     },
     Claim {
         id: "one-kswapd-is-the-wall",
@@ -100,27 +115,4 @@ fn kswapd(records: &Records<'_>) -> Decision {
             &[group],
         ),
     }
-}
-
-/// Decides the claim by the CPU time of a map's read on one pinned CPU, where evictions need no shootdown, against its CPU time
-/// on all CPUs.
-fn shootdowns(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    let cpu = Metric::CpuPerOp;
-    for (variant, target) in records.summary.places(ID) {
-        let Some((ReclaimWork::Random, by)) = reclaim_of(variant) else { continue };
-        let groups = records.summary.at(ID, variant, target);
-        let maps: Vec<&Group<'_>> = mapped(&groups).into_iter().filter(|group| evicts(group)).collect();
-        for pinned in maps.iter().copied().filter(|group| extra(group, "pin") == Some("1")) {
-            let same = |free: &&Group<'_>| {
-                let (a, b) = (&free.spec, &pinned.spec);
-                (&a.method, a.params.threads) == (&b.method, b.params.threads) && extra(free, "pin").is_none()
-            };
-            let Some(free) = maps.iter().copied().find(same) else { continue };
-            let Some(ratio) = places.ratio(&target_title(target), (pinned, free), cpu, &[]) else { continue };
-            let text = format!("{}, by {by}: {}", target_title(target), against(pinned, free, cpu, &ratio));
-            places.add(Bound::at_most(SHOT).decide(&ratio), text, &[pinned, free]);
-        }
-    }
-    places.decide("`nofault lab eviction` measures it, where memory is full and there is more than one CPU")
 }

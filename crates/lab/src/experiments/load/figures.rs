@@ -3,7 +3,7 @@
 use super::findings::{HELD, from_device, of_size};
 use super::{CYCLIC, DATA, ID};
 use crate::format::bytes;
-use crate::judge::claim::{count_of, values_of};
+use crate::judge::places::{count_of, values_of};
 use crate::show::columns::{Column, Sheet, measured, title};
 use crate::show::figures::{Figure, Table, rates};
 use crate::show::over::{self, Axes};

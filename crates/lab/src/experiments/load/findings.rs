@@ -1,10 +1,9 @@
 //! Rules of `load`: the time until the file is in memory, and the rate of reading it again and again; each the fastest way of a
 //! map against the fastest other one.
 
-use super::LOAD_KEPT;
-use super::{COLD, CYCLIC, DATA, ID, WARM};
+use super::{COLD, CYCLIC, DATA, ID, LOAD_KEPT, WARM};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::claim::{values_of, with_value};
+use crate::judge::places::{values_of, with_value};
 use crate::judge::{Finding, best, best_pair, compare, on, or_refused};
 use crate::methods::{Family, Pages};
 use crate::summary::{Group, Metric, Summary};

@@ -1,11 +1,11 @@
 //! Published claims about mmap that the records of `load` decide.
 
-use super::findings::of_size;
-use super::{COLD, CYCLIC, ID};
-use super::{LOAD_DIRECT, LOAD_READ, LOAD_TOUCH};
+use super::{COLD, CYCLIC, DATA, ID, LOAD_DIRECT, LOAD_READ, LOAD_TOUCH};
 use crate::format::Unit;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{Claim, Decision, Places, Ratio, Records, Test};
+use crate::judge::claim::{Claim, Test};
+use crate::judge::places::{count_of, is};
+use crate::judge::rule::{Among, Each, Limit, Ratio};
 use crate::methods::{Family, Pages};
 use crate::summary::{Metric, Property, target_title};
 
@@ -36,25 +36,22 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "bytes that the device reads for each byte read of 1.25 times the memory, through a map and by read calls, both told nothing: each at least 0.9",
         needs: &[],
-        test: Test::Own(keeps_nothing),
+        test: Test::Each(Each {
+            among: Among::Places(|variant| variant == CYCLIC),
+            which: |group| {
+                let is_a_little_larger = count_of(group, DATA).is_some_and(|data| (data - A_LITTLE).abs() < 1e-9);
+                is_a_little_larger && !group.never_filled() && (is(group, &LOAD_TOUCH) || is(group, &LOAD_READ))
+            },
+            figure: |group| group.spread(Metric::Amplification),
+            limit: Limit::In(Bound::at_least(0.9)),
+            words: |group, read| {
+                format!("{}, {}: {}", target_title(&group.spec.target.label), group.title(), read.show(Unit::Ratio))
+            },
+            missing: "`nofault lab load` measures it",
+            ..Each::NONE
+        }),
     },
 ];
 
 /// The size of the data that is a little larger than memory, as a multiple of it.
 const A_LITTLE: f64 = 1.25;
-
-/// Decides the claim by the bytes that the device read for each byte of work.
-fn keeps_nothing(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == CYCLIC) {
-        let groups = of_size(&records.summary.at(ID, variant, target), A_LITTLE);
-        for group in
-            groups.into_iter().filter(|group| [LOAD_TOUCH.id, LOAD_READ.id].contains(&group.spec.method.as_str()))
-        {
-            let Some(read) = group.spread(Metric::Amplification) else { continue };
-            let text = format!("{}, {}: {}", target_title(target), group.title(), read.show(Unit::Ratio));
-            places.add(Bound::at_least(0.9).decide(&read), text, &[group]);
-        }
-    }
-    places.decide("`nofault lab load` measures it")
-}

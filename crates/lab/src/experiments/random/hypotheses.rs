@@ -4,11 +4,10 @@ use super::ID;
 use super::findings::{Sides, filled_at, told_random};
 use crate::format::{Unit, digits};
 use crate::judge::bound::Bound;
-use crate::judge::claim::{
-    Claim, Contribution, Decision, PAPERS_CPUS, PAPERS_DEVICE, POOL_COSTS, Places, Records, Test, count_of, explicit,
-    times,
-};
+use crate::judge::claim::{Claim, Contribution, PAPERS_CPUS, PAPERS_DEVICE, Test};
 use crate::judge::paging::valid_maps;
+use crate::judge::places::{Decision, POOL_COSTS, Places, Records, count_of, explicit, is, times};
+use crate::judge::rule::{Among, Curves, Each, Growth, Limit};
 use crate::judge::{best, best_pair};
 use crate::machine::survey::{FILE_EVICTION, FILE_FAULT};
 use crate::methods;
@@ -24,7 +23,14 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "reads per second of the map told RANDOM over the faster of pread and io_uring with O_DIRECT, geometric mean over all requests in \
             flight at which both have a valid figure: between 0.35 and 0.65 on each target",
         needs: &[],
-        test: Test::Own(half),
+        test: Test::Curves(Curves {
+            among: WITH_FULL_MEMORY,
+            of: |groups| Sides::of(groups).map,
+            over: |groups| Sides::of(groups).explicit,
+            metric: Metric::OpsPerS,
+            bound: Bound::between(0.35, 0.65),
+            missing: "`nofault lab random` measures it",
+        }),
     },
     Claim {
         id: "predicted-by-fault-cost",
@@ -44,7 +50,43 @@ pub(super) static CLAIMS: &[Claim] = &[
         rule: "device bytes for each byte asked, with MADV_NORMAL: their ratio between two values of read_ahead_kb is 0.5 to 2 times the \
             ratio of the values",
         needs: &[],
-        test: Test::Own(hint),
+        test: Test::Growth(Growth {
+            among: Among::Places(|_| true),
+            which: |group| is(group, &methods::MMAP_NORMAL),
+            // The read-ahead that the trials did not set is known only for the file's device.
+            value: |records, group| {
+                let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
+                count_of(group, "read_ahead_kb").or(own_kib.filter(|_| group.spec.target.label == "file"))
+            },
+            pairs: |groups| {
+                let other = |low: usize| {
+                    let same = |high: &usize| {
+                        let ((a, one), (b, other)) = (groups[low], groups[*high]);
+                        one.spec.params.threads == other.spec.params.threads && (a - b).abs() > 0.5
+                    };
+                    (low + 1..groups.len()).find(same).map(|high| (high, low))
+                };
+                (0..groups.len()).filter_map(other).collect()
+            },
+            metric: Metric::Amplification,
+            bound: Bound::between(0.5, 2.0),
+            place: |group| target_title(&group.spec.target.label),
+            words: |(high_kib, high), (low_kib, low), ratio, expected| {
+                let read = |group: &Group<'_>| {
+                    group.spread(Metric::Amplification).map_or("–".into(), |read| digits(read.median))
+                };
+                format!(
+                    "{}, {} threads: {} bytes for each asked at {high_kib:.0} KiB and {} at {low_kib:.0} KiB: {} for {}× the read-ahead",
+                    target_title(&low.spec.target.label),
+                    low.spec.params.threads,
+                    read(high),
+                    read(low),
+                    times(ratio),
+                    digits(expected)
+                )
+            },
+            missing: "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`",
+        }),
     },
     Claim {
         id: "collapse-when-full",
@@ -53,7 +95,18 @@ pub(super) static CLAIMS: &[Claim] = &[
         experiment: ID,
         rule: "MADV_RANDOM, in each trial that filled: reads per second after the fill over those before it are at most 0.5",
         needs: &[PAPERS_CPUS, PAPERS_DEVICE],
-        test: Test::Own(collapse),
+        test: Test::Each(Each {
+            among: Among::Places(|_| true),
+            which: |group| is(group, &methods::MMAP_RANDOM),
+            best_by: Some(Metric::OpsPerS),
+            figure: rate_after_the_fill,
+            limit: Limit::In(Bound::at_most(0.5)),
+            words: |group, ratio| {
+                format!("{}: {}, {}", target_title(&group.spec.target.label), group.label(), times(ratio))
+            },
+            missing: "no trial of `random` filled its memory; `nofault lab random` measures it",
+            ..Each::NONE
+        }),
     },
     Claim {
         id: "pool-costs-as-much",
@@ -71,22 +124,8 @@ pub(super) static CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The sides that are compared, on each target where `random` measured with full memory.
-fn sides<'s>(records: &'s Records<'_>) -> Vec<(String, Sides<'s, 's>)> {
-    let places = records.summary.places(ID).into_iter().filter(|(variant, _)| variant.is_empty());
-    places
-        .map(|(variant, target)| (target_title(target), Sides::of(&records.summary.at(ID, variant, target))))
-        .collect()
-}
-
-/// Decides the claim by the whole curve of the map over explicit I/O's.
-fn half(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    for (place, sides) in sides(records) {
-        places.curve(&place, (&sides.map, &sides.explicit), Metric::OpsPerS, Bound::between(0.35, 0.65));
-    }
-    places.decide("`nofault lab random` measures it")
-}
+/// The groups measured with full memory, on each target.
+const WITH_FULL_MEMORY: Among = Among::Places(str::is_empty);
 
 /// Largest factor, in either direction, by which a prediction may miss the measured rate.
 const PREDICTED_WITHIN: f64 = 4.0 / 3.0;
@@ -141,76 +180,32 @@ fn predicted(records: &Records<'_>) -> Decision {
     places.decide("`nofault lab random` measures it")
 }
 
-/// Decides the claim by the bytes that the device reads for each requested byte, at two values of read-ahead.
-fn hint(records: &Records<'_>) -> Decision {
-    let missing = "it takes two values of read-ahead: as root, `nofault lab random --read-ahead-kb 128,1024`";
-    let own_kib = records.file.run.machine.read_ahead_kb.map(|kib| kib as f64);
-    let mut places = Places::default();
-    for (variant, target) in records.summary.places(ID) {
-        let groups = records.summary.at(ID, variant, target);
-        let normal: Vec<(f64, &Group<'_>)> = groups
-            .iter()
-            .copied()
-            .filter(|group| group.spec.method == methods::MMAP_NORMAL)
-            // The read-ahead that the trials did not set is known only for the file's device.
-            .filter_map(|group| {
-                let set = count_of(group, "read_ahead_kb").or(own_kib.filter(|_| target == "file"));
-                Some((set?, group))
-            })
-            .collect();
-        for (index, (low_kib, low)) in normal.iter().enumerate() {
-            let same = |other: &&(f64, &Group<'_>)| {
-                other.1.spec.params.threads == low.spec.params.threads && (other.0 - low_kib).abs() > 0.5
-            };
-            let Some((high_kib, high)) = normal[index + 1..].iter().find(same) else { continue };
-            let metric = Metric::Amplification;
-            let (Some(a), Some(b)) = (high.spread(metric), low.spread(metric)) else { continue };
-            let Some(ratio) = places.ratio(&target_title(target), (high, low), metric, &[]) else { continue };
-            let expected = high_kib / low_kib;
-            let share = ratio.times(1.0 / expected);
-            let text = format!(
-                "{}, {} threads: {} bytes for each asked at {high_kib:.0} KiB and {} at {low_kib:.0} KiB: {} for {}× the read-ahead",
-                target_title(target),
-                low.spec.params.threads,
-                digits(a.median),
-                digits(b.median),
-                times(&ratio),
-                digits(expected)
-            );
-            places.add(Bound::between(0.5, 2.0).decide(&share), text, &[high, low]);
-        }
-    }
-    places.decide(missing)
+/// A map's rate after memory was full, divided by its rate before.
+fn rate_after_the_fill(group: &Group<'_>) -> Option<Spread> {
+    let ratios = group.good.iter().filter_map(|trial| {
+        let outcome = &trial.outcome;
+        let full_at = filled_at(outcome)?;
+        let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
+        let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
+        let steady = outcome.steady.as_ref()?;
+        (ops > 0 && seconds > 0.0).then(|| steady.ops as f64 / steady.elapsed_s.max(1e-9) / (ops as f64 / seconds))
+    });
+    Spread::of(ratios)
 }
 
-/// Decides the claim by a map's rate after memory was full, divided by its rate before.
-fn collapse(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    for (variant, target) in records.summary.places(ID) {
-        let groups = records.summary.at(ID, variant, target);
-        let random = groups.iter().copied().filter(|group| group.spec.method == methods::MMAP_RANDOM);
-        let Some(group) = best(random, Metric::OpsPerS) else { continue };
-        let ratios = group.good.iter().filter_map(|trial| {
-            let outcome = &trial.outcome;
-            let full_at = filled_at(outcome)?;
-            let before = outcome.ticks.iter().filter(|tick| tick.at_s <= full_at);
-            let (ops, seconds) = before.fold((0, 0.0), |(ops, s), tick| (ops + tick.ops, s + tick.elapsed_s));
-            let steady = outcome.steady.as_ref()?;
-            (ops > 0 && seconds > 0.0).then(|| steady.ops as f64 / steady.elapsed_s.max(1e-9) / (ops as f64 / seconds))
-        });
-        let Some(ratio) = Spread::of(ratios) else { continue };
-        let text = format!("{}: {}, {}", target_title(target), group.label(), times(&ratio));
-        places.add(Bound::at_most(0.5).decide(&ratio), text, &[group]);
-    }
-    places.decide("no trial of `random` filled its memory; `nofault lab random` measures it")
-}
+/// The CPU time of a read through the pool, over the map's.
+static POOL_OVER_MAP: Curves = Curves {
+    among: WITH_FULL_MEMORY,
+    of: |groups| Sides::of(groups).pool,
+    over: |groups| Sides::of(groups).map,
+    metric: Metric::CpuPerOp,
+    bound: Bound::at_least(POOL_COSTS),
+    missing: "",
+};
 
 /// Compares the CPU time of a read through the engine's pool, which caches, evicts and locks, with a map's.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {
     let mut places = Places::default();
-    for (place, sides) in sides(records) {
-        let place = format!("larger than memory, {place}, CPU a read");
-        places.curve(&place, (&sides.pool, &sides.map), Metric::CpuPerOp, Bound::at_least(POOL_COSTS));
-    }
+    POOL_OVER_MAP.add_to(&mut places, ID, records, |place| format!("larger than memory, {place}, CPU a read"));
     Contribution { experiment: ID, what: "reads larger than memory", places }
 }

@@ -3,8 +3,8 @@
 use super::ID;
 use super::findings::told_random;
 use crate::judge::best;
-use crate::judge::claim::{Records, explicit};
 use crate::judge::paging::valid_maps;
+use crate::judge::places::{Records, explicit};
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, nearest, reason, threads, throughput};
 use crate::summary::{Group, Metric};
 

@@ -2,7 +2,7 @@
 
 use super::findings::pair;
 use super::{FAST, ID, RECORDED};
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, reason};
 use crate::summary::{Family, Metric};
 

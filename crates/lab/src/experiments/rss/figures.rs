@@ -4,7 +4,7 @@ use super::findings::killed;
 use super::pressure::NEIGHBOUR;
 use super::reads::{ANONYMOUS, CHARGED, PSS, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE};
-use crate::judge::claim::{values_of, with_value};
+use crate::judge::places::{values_of, with_value};
 use crate::show::charts::Rows;
 use crate::show::columns::{Column, Sheet, measured};
 use crate::show::figures::{Figure, Table, bar_row};

@@ -5,7 +5,7 @@ use super::pressure::{NEIGHBOUR, NEIGHBOUR_KILLED, READER_KILLED, SHARE};
 use super::reads::{CHARGED, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE, READS};
 use crate::format::Unit;
-use crate::judge::claim::{figure, values_of, with_value};
+use crate::judge::places::{figure, values_of, with_value};
 use crate::judge::{Finding, Kind, compare, keys, on, or_refused};
 use crate::methods::Family;
 use crate::summary::{Group, Metric, Summary};

@@ -1,11 +1,12 @@
 //! Published claims about mmap that the records of `safety` decide.
 
 use super::findings::was_looked_at;
-use super::{ID, MMAP_SHARED};
+use super::{ID, MMAP_SHARED, STEAL};
 use crate::format::digits;
-use crate::judge::claim::{
-    Claim, Contribution, Decision, Outcome, Places, Records, Test, figure, is_shadow, of_variant,
-};
+use crate::judge::bound::Outcome;
+use crate::judge::claim::{Claim, Contribution, Test};
+use crate::judge::places::{Places, Records, figure, is, is_shadow};
+use crate::judge::rule::{Among, Each, Limit};
 
 /// The published claims about mmap that the records of `safety` decide.
 pub(super) static CLAIMS: &[Claim] = &[Claim {
@@ -15,26 +16,17 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     experiment: ID,
     rule: "uncommitted bytes were read back from the file with O_DIRECT",
     needs: &[],
-    test: Test::Own(steal),
+    test: Test::Each(Each {
+        among: Among::Variants(&[STEAL]),
+        // The private mapping is the control and decides nothing.
+        which: |group| is(group, &MMAP_SHARED) && was_looked_at(group),
+        figure: |group| figure(group, "uncommitted_on_disk"),
+        limit: Limit::Happens,
+        words: |group, found| format!("{}: {} found on disk before the commit", group.label(), digits(found.max)),
+        missing: "`nofault lab safety` measures it",
+        ..Each::NONE
+    }),
 }];
-
-/// Decides the claim by the uncommitted bytes found on the disk.
-fn steal(records: &Records<'_>) -> Decision {
-    // The private mapping is the control and decides nothing.
-    let groups = of_variant(records, ID, "sin").into_iter().filter(|group| group.spec.method == MMAP_SHARED);
-    let mut places = Places::default();
-    for group in groups {
-        let Some(found) = figure(group, "uncommitted_on_disk").filter(|_| was_looked_at(group)) else { continue };
-        // One page is enough: the question is whether it happens, not how often.
-        let outcome = if found.max > 0.0 { Outcome::Held } else { Outcome::DidNotHold };
-        places.add(
-            outcome,
-            format!("{}: {} found on disk before the commit", group.label(), digits(found.max)),
-            &[group],
-        );
-    }
-    places.decide("`nofault lab safety` measures it")
-}
 
 /// Finds the fate of commits in the stores of LMDB's design when a process was killed.
 pub(super) fn kills<'s>(records: &'s Records<'s>) -> Contribution<'s> {

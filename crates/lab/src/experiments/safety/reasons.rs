@@ -3,7 +3,7 @@
 use super::findings::map_of;
 use super::{ID, written_by};
 use crate::judge::best;
-use crate::judge::claim::{Records, figure};
+use crate::judge::places::{Records, figure};
 use crate::judge::reason::{Evidence, Reason, Rule, Side, Workload, nearest, proof, reason, threads};
 use crate::summary::{Family, Group, Metric};
 

@@ -2,10 +2,9 @@
 
 use super::ID;
 use super::findings::reads_ahead;
-use crate::judge::bound::Bound;
-use crate::judge::claim::{
-    Claim, Decision, Outcome, Places, Records, Test, at_most, explicit, is_explicit, is_mapped, mapped, times,
-};
+use crate::judge::bound::{Bound, Outcome};
+use crate::judge::claim::{Claim, Test, at_most};
+use crate::judge::places::{Decision, Places, Records, explicit, is_explicit, is_mapped, mapped, times};
 use crate::judge::{self, best_pair};
 use crate::record::TargetKind;
 use crate::summary::{Group, Metric};

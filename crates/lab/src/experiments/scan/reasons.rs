@@ -2,7 +2,7 @@
 
 use super::ID;
 use super::findings::reads_ahead;
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reading, Reason, Rule, Workload, throughput};
 use crate::summary::Metric;
 

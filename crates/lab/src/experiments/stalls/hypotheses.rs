@@ -1,7 +1,8 @@
 //! Published claims about mmap that the records of `stalls` decide.
 
 use super::ID;
-use crate::judge::claim::{Claim, at_least, is, is_explicit, is_mapped};
+use crate::judge::claim::{Claim, at_least};
+use crate::judge::places::{is, is_explicit, is_mapped};
 use crate::methods;
 use crate::summary::Metric;
 

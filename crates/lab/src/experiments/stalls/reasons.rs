@@ -2,7 +2,7 @@
 
 use super::{FITS, ID};
 use crate::judge::best;
-use crate::judge::claim::{Records, explicit, mapped};
+use crate::judge::places::{Records, explicit, mapped};
 use crate::judge::reason::{Evidence, Reason, Rule, STALL_S, Side, Workload, reason};
 use crate::methods;
 use crate::summary::{Family, Group, Metric};

@@ -2,11 +2,11 @@
 
 use super::{HASH_PINNED, ID, LOOKUP, MAPPED_HUGE};
 use crate::format::bytes;
+use crate::judge::are_equal;
 use crate::judge::bound::Bound;
-use crate::judge::claim::{
-    Claim, Contribution, Decision, POOL_COSTS, Places, Records, Test, against, count_of, is, of_variant, times,
-};
-use crate::judge::{are_equal, best};
+use crate::judge::claim::{Claim, Contribution, Test};
+use crate::judge::places::{POOL_COSTS, Places, Records, against, count_of, is, of_variant, times};
+use crate::judge::rule::{Among, PairFigure, Pairs};
 use crate::methods::Method;
 use crate::summary::{Family, Group, Metric};
 
@@ -19,42 +19,24 @@ pub(super) static CLAIMS: &[Claim] = &[Claim {
     rule: "lookups per second of the best pool translation over the mapped file's in pages of the same size, at each working set and page \
         size: at least 0.9",
     needs: &[],
-    test: Test::Own(matches),
+    test: Test::Pairs(Pairs {
+        among: Among::Variants(&[LOOKUP]),
+        each: |group| group.family() == Family::Mapped && group.spec.params.threads <= 1,
+        by: Some(|group| count_of(group, "working_set")),
+        with: |map, other| {
+            let is_pool = other.family() != Family::Mapped && other.spec.params.threads <= 1;
+            is_pool && count_of(other, "working_set") == count_of(map, "working_set") && are_equal(other, map)
+        },
+        best_by: Some(Metric::OpsPerS),
+        inverse: true,
+        compared: PairFigure::Ratio(Metric::OpsPerS),
+        bound: Bound::at_least(0.9),
+        place: |group| bytes(count_of(group, "working_set").unwrap_or_default() as u64),
+        words: |pair| format!("{}: {} over {} {}", pair.place, pair.of.title(), pair.over.title(), times(&pair.ratio)),
+        missing: "`nofault lab translate` measures it",
+        ..Pairs::NONE
+    }),
 }];
-
-/// Returns for each working set and each page size of the mapped file the set's bytes, the fastest lookups of the pool's
-/// methods, and the lookups in the mapped file.
-fn translations<'s>(records: &'s Records<'_>) -> Vec<(f64, &'s Group<'s>, &'s Group<'s>)> {
-    let groups = of_variant(records, ID, LOOKUP);
-    let mut sets: Vec<f64> = groups.iter().filter_map(|group| count_of(group, "working_set")).collect();
-    sets.sort_by(f64::total_cmp);
-    sets.dedup();
-    let mut found = Vec::new();
-    for set in sets {
-        let (maps, pools): (Vec<_>, Vec<_>) = groups
-            .iter()
-            .copied()
-            .filter(|group| group.spec.params.threads <= 1 && count_of(group, "working_set") == Some(set))
-            .partition(|group| group.family() == Family::Mapped);
-        for map in maps {
-            let equal = pools.iter().copied().filter(|pool| are_equal(pool, map));
-            found.extend(best(equal, Metric::OpsPerS).map(|pool| (set, pool, map)));
-        }
-    }
-    found
-}
-
-/// Decides the claim by comparing the pool's lookups with the map's, at each working set.
-fn matches(records: &Records<'_>) -> Decision {
-    let mut places = Places::default();
-    for (set, pool, map) in translations(records) {
-        let set = bytes(set as u64);
-        let Some(ratio) = places.ratio(&set, (pool, map), Metric::OpsPerS, &[]) else { continue };
-        let text = format!("{set}: {} over {} {}", pool.title(), map.title(), times(&ratio));
-        places.add(Bound::at_least(0.9).decide(&ratio), text, &[pool, map]);
-    }
-    places.decide("`nofault lab translate` measures it")
-}
 
 /// Compares a lookup through a hash table with locks and pins with a lookup in a map.
 pub(super) fn pool<'s>(records: &'s Records<'s>) -> Contribution<'s> {

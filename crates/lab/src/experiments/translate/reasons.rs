@@ -1,9 +1,8 @@
 //! Reasons for and against a map that the records of `translate` give.
 
-use super::ID;
-use super::LOOKUP;
+use super::{ID, LOOKUP};
 use crate::judge::best_pair;
-use crate::judge::claim::Records;
+use crate::judge::places::Records;
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, nearest, reason, threads};
 use crate::summary::{Family, Group, Metric};
 
