@@ -241,13 +241,15 @@ fn module_path(source: &Path, file: &Path) -> Vec<String> {
 fn check_dead_files(root: &Path, files: &[PathBuf], wrong: &mut Vec<String>) -> Result<()> {
     let sources = files.iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
     for path in sources.filter(|path| path.components().any(|part| part.as_os_str() == "src")) {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        // The file of a folder stands for the folder.
+        let module = if path.ends_with("mod.rs") { path.parent().unwrap_or(path) } else { path };
+        let stem = module.file_stem().unwrap_or_default().to_string_lossy();
         if matches!(&*stem, "lib" | "main") {
             continue;
         }
-        let folder = path.parent().unwrap_or(path);
+        let folder = module.parent().unwrap_or(module);
         let beside = folder.with_extension("rs");
-        let parents = [beside, folder.join("lib.rs"), folder.join("main.rs")];
+        let parents = [beside, folder.join("mod.rs"), folder.join("lib.rs"), folder.join("main.rs")];
         let declared = parents.iter().filter_map(|parent| fs::read_to_string(root.join(parent)).ok()).any(|text| {
             text.lines().any(|line| {
                 let line = line.trim();
@@ -321,9 +323,9 @@ fn check_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
 fn check_names_of_experiments(root: &Path, wrong: &mut Vec<String>) -> Result<()> {
     let folder = root.join("crates/lab/src/experiments");
     let mut names = BTreeSet::new();
-    for path in rust_files(&folder)?.iter().filter(|path| path.parent() == Some(&folder)) {
-        names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-        names.extend(declared_id(&read(path)?));
+    for path in rust_files(&folder)? {
+        names.extend(module_path(&folder, &path).into_iter().next());
+        names.extend(declared_id(&read(&path)?));
     }
     for source in ["crates/lab/src", "crates/cli/src"] {
         for path in rust_files(&root.join(source))? {

@@ -79,9 +79,9 @@ pub(crate) fn run(arguments: LabArguments, signals: &Signals) -> Result<ExitCode
 fn serve(child: &LabCommand) -> nofault_lab::error::Result<()> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     match child {
-        LabCommand::Subject => nofault_lab::experiments::errors::subject::serve(input, output),
-        LabCommand::Writer => nofault_lab::experiments::safety::killed::serve(input, output),
-        LabCommand::MemoryUser => nofault_lab::experiments::rss::pressure::serve(input, output),
+        LabCommand::Subject => nofault_lab::experiments::errors::stores::serve(input, output),
+        LabCommand::Writer => nofault_lab::experiments::safety::trial::serve(input, output),
+        LabCommand::MemoryUser => nofault_lab::experiments::rss::trial::serve(input, output),
         _ => run::child::serve(input, output, &STOP),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
@@ -37,7 +37,7 @@ fn available(folder: &Path) -> Available {
 
 fn config(preset: Preset) -> Config {
     let mut config = Config::preset(preset);
-    config.change(|access: &mut params::Params| {
+    config.change(|access: &mut Parameters| {
         access.cell_s = by_depth(0.02, 0.04);
         access.batches = vec![1, 3, 64];
         access.open_loop_shares = vec![0.5];
@@ -353,7 +353,7 @@ fn each_trial_and_each_repeat_goes_to_other_blocks() {
     let ring = first(&plan, READ, "uring-direct");
     let blocks = |spec: &TrialSpec| {
         let layout = Layout::new(&spec.target, 4096, 4096).unwrap();
-        let mut positions = closed::Positions::of(spec, &layout);
+        let mut positions = trial::Positions::of(spec, &layout);
         (0..20).map(|_| positions.next()).collect::<Vec<_>>()
     };
     assert_eq!(blocks(&ring), blocks(&ring));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use super::*;
+use super::{Parameters, *};
 use crate::config::Preset;
 use crate::experiments::run_here;
 use crate::machine::content;
@@ -20,7 +20,7 @@ fn files(folder: &std::path::Path) -> Target {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.files = 3;
         own.touches = 40;
     });
@@ -52,7 +52,7 @@ fn the_engines_tasks_read_the_expected_data_cold_and_warm() {
     let pool = Some(pool::target(folder.path(), wanted));
     let available = Available { small_files: files(folder.path()), pool, ..Available::default() };
     let mut config = config();
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.file_bytes = BLOCKS * 4096;
     });
     let specs = plan(&config, &available).trials;

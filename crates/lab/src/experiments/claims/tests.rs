@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::experiments::run_here;
 use crate::machine::data::{self, DataSpec};
@@ -26,7 +26,7 @@ fn available(folder: &Path) -> Available {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.change(|claims: &mut params::Params| {
+    config.change(|claims: &mut Parameters| {
         claims.cell_s = by_depth(0.02, 0.05);
         claims.unit_bytes = vec![4096, 1 << 20];
         claims.map_threads = vec![3];
@@ -70,7 +70,7 @@ fn a_private_map_drops_its_copies_when_it_is_mapped_anew() {
     let path = folder.path().join("file");
     std::fs::write(&path, vec![9; 3 * PAGE_BYTES]).unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    let mut map = raw_map::RawMap::map(&file, PAGE_BYTES as u64, 2 * PAGE_BYTES, true).unwrap();
+    let mut map = trial::RawMap::map(&file, PAGE_BYTES as u64, 2 * PAGE_BYTES, true).unwrap();
     let word = u64::from_le_bytes([9; 8]);
     map.change(1, 1);
     assert_eq!((map.word(0), map.word(1)), (word, 1));

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
-use super::cells::{Border, GridPoint, Separation, separate};
-use super::*;
+use super::rules::{Border, GridPoint, Separation, separate};
+use super::{Parameters, *};
 use crate::config::Preset;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::PoolData;
@@ -17,7 +17,7 @@ const BYTES: u64 = 512 * 4096;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         (own.cell_s, own.hot_s) = by_depth((0.05, 0.05), (0.2, 0.2));
         own.data_per_memory = vec![0.5, 2.0, 100.0];
         own.in_flight = vec![1, 3];

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
 
-use super::*;
+use super::{Parameters, stores, *};
 use crate::machine::data::{self, DataSpec};
 
 /// The process that other tests start as their subject. Not a test by itself.
@@ -16,7 +16,7 @@ fn the_subject_of_other_tests() {
     // not follow it.
     println!();
     // Run by hand, the test gets no order and prints an error.
-    if let Err(error) = subject::serve(std::io::stdin(), std::io::stdout()) {
+    if let Err(error) = stores::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -143,7 +143,7 @@ fn the_cost_of_checking_is_measured_on_the_same_pages() {
     let wanted = DataSpec { seed: 5, data_bytes: 512 * 4096 };
     data::ensure_file(&path, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let mut config = Config::default();
-    config.change(|errors: &mut params::Params| {
+    config.change(|errors: &mut Parameters| {
         errors.cell_s = 0.05;
     });
     let available = Available {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::experiment::Reclaim;
 use crate::experiments::run_here;
@@ -11,7 +11,7 @@ use crate::record::MemoryMethod;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.change(|eviction: &mut params::Params| {
+    config.change(|eviction: &mut Parameters| {
         eviction.cell_s = 0.1;
         eviction.part_s = 0.05;
         eviction.fault_bytes = 2 << 20;
@@ -64,7 +64,7 @@ fn each_touch_is_a_fault() {
 #[test]
 fn the_pinned_control_runs_on_one_cpu_and_then_restores_the_others() {
     let before = rustix::thread::sched_getaffinity(None).unwrap();
-    let pinned = parts::PinnedThread::here().unwrap();
+    let pinned = trial::PinnedThread::here().unwrap();
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), 1);
     drop(pinned);
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), before.count());

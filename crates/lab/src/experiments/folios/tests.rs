@@ -3,7 +3,7 @@
 
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::error::LabErrorKind;
 use crate::experiments::run_here;
@@ -12,7 +12,7 @@ use crate::summary::TIME_PER_OP;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|folios: &mut params::Params| {
+    config.change(|folios: &mut Parameters| {
         folios.cell_s = by_depth(0.05, 0.4);
         folios.file_bytes = 4 << 20;
     });
@@ -56,7 +56,7 @@ fn folios_are_counted_by_the_pages_in_them() {
     }
     // A file in memory without huge pages has folios of one page.
     let folder = std::path::Path::new("/dev/shm");
-    let Ok(cached) = work::CachedFile::make(folder, 1 << 20, 4096, 7) else {
+    let Ok(cached) = trial::CachedFile::make(folder, 1 << 20, 4096, 7) else {
         eprintln!("skipped: no {}", folder.display());
         return;
     };

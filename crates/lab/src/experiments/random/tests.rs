@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, *};
 use crate::config::Choice;
 use crate::experiments::run_here;
 use crate::machine::content;
@@ -37,7 +37,7 @@ fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|random: &mut params::Params| {
+    config.change(|random: &mut Parameters| {
         random.cell_s = by_depth(0.05, 0.3);
         random.ram_cell_s = by_depth(0.05, 0.3);
         random.threads = vec![1, 3];
@@ -70,7 +70,7 @@ fn every_planned_method_reads_the_right_blocks_and_the_same_sample() {
 fn larger_blocks_are_read_and_verified_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config();
-    config.change(|random: &mut params::Params| {
+    config.change(|random: &mut Parameters| {
         random.block_bytes = 16384;
     });
     for spec in plan(&config, &available(folder.path())).trials.iter().filter(|spec| spec.params.threads == 1) {

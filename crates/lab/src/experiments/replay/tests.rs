@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 
-use super::*;
+use super::{Parameters, rules, *};
 use crate::config::Preset;
 use crate::experiments::{is_missing, run_here};
 use crate::machine::data::{self, DataSpec};
@@ -23,7 +23,7 @@ struct Place {
 }
 
 impl Place {
-    fn with(trace: &str, change: impl FnOnce(&mut params::Params)) -> Self {
+    fn with(trace: &str, change: impl FnOnce(&mut Parameters)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
         let file = folder.path().join("main.data");
@@ -36,7 +36,7 @@ impl Place {
         Self { folder, available: Available { file, ..Available::default() }, config }
     }
 
-    fn made(seed: u64, change: impl FnOnce(&mut params::Params)) -> Self {
+    fn made(seed: u64, change: impl FnOnce(&mut Parameters)) -> Self {
         let shape = Shape { count: 400, threads: 3, data_bytes: BLOCKS * 4096, ..Shape::default() };
         Self::with(&Trace::made(seed, shape).csv(), change)
     }
@@ -210,7 +210,7 @@ fn records(variant: &str, methods: &[(&str, u32, f64)]) -> RecordFile {
 
 fn found(file: &RecordFile) -> Vec<crate::judge::Finding> {
     let mut all = Vec::new();
-    findings::find(&crate::summary::Summary::of(file), &mut all);
+    rules::find(&crate::summary::Summary::of(file), &mut all);
     all
 }
 

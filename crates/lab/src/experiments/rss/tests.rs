@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::error::{LabError, LabErrorKind};
 use crate::experiments::run_here;
@@ -26,7 +26,7 @@ fn limit_bytes() -> u64 {
 #[ignore = "a process that other tests start, not a test"]
 fn a_process_of_other_tests() {
     // Run by hand, the test gets no order and prints an error.
-    if let Err(error) = pressure::serve(std::io::stdin(), std::io::stdout()) {
+    if let Err(error) = trial::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -34,7 +34,7 @@ fn a_process_of_other_tests() {
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.cell_s = by_depth(0.1, 0.3);
         own.data_per_memory = vec![0.25, 0.5];
         own.threads = 2;
@@ -68,9 +68,9 @@ fn every_method_reads_the_right_pages_and_has_its_memory_counted() {
             Ok(outcome) => {
                 assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
                 assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());
-                let [rss, pss] = [reads::RSS, reads::PSS].map(|name| outcome.figures[name]);
+                let [rss, pss] = [trial::RSS, trial::PSS].map(|name| outcome.figures[name]);
                 assert!(rss > 0.0 && pss > 0.0 && pss <= rss, "{}: {rss} {pss}", spec.key());
-                assert!(!outcome.figures.contains_key(reads::CHARGED), "no cgroup was watched");
+                assert!(!outcome.figures.contains_key(trial::CHARGED), "no cgroup was watched");
             }
             Err(error) if error.kind() == LabErrorKind::Unsupported => eprintln!("skipped: {}: {error}", spec.key()),
             Err(error) => panic!("{}: {error}", spec.key()),
@@ -111,8 +111,8 @@ fn a_neighbour_of_a_mapping_process_takes_its_memory_and_one_of_the_two_is_kille
         let figure = |name: &str| outcome.figures[name];
         assert!(outcome.ops > 0 && !outcome.partial && outcome.checks.wrong == 0, "{}", spec.key());
         assert!(figure("oom_kills") >= 1.0, "{}: {:?}", spec.key(), outcome.figures);
-        assert!([0.0, 1.0].contains(&figure(pressure::READER_KILLED)), "{}", spec.key());
-        let share = figure(pressure::SHARE);
+        assert!([0.0, 1.0].contains(&figure(trial::READER_KILLED)), "{}", spec.key());
+        let share = figure(trial::SHARE);
         assert!(share > 0.0 && share <= 1.0, "{}: {share}", spec.key());
     }
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::record::MemoryLimit;
 
 /// The process that other tests start and kill. Not a test by itself.
@@ -10,7 +10,7 @@ use crate::record::MemoryLimit;
 #[ignore = "a process that other tests start, not a test"]
 fn the_writer_of_other_tests() {
     // Run by hand, the test gets no order and prints an error.
-    if let Err(error) = killed::serve(std::io::stdin(), std::io::stdout()) {
+    if let Err(error) = trial::serve(std::io::stdin(), std::io::stdout()) {
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -20,7 +20,7 @@ fn planned() -> (tempfile::TempDir, Plan) {
     let folder = tempfile::tempdir().unwrap();
     let available = Available { folder: folder.path().to_path_buf(), ..Available::default() };
     let mut config = Config::preset(Preset::Quick);
-    config.change(|safety: &mut params::Params| {
+    config.change(|safety: &mut Parameters| {
         safety.keys = 300;
         safety.writers = vec![2];
         safety.cell_s = 0.1;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, *};
 use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
@@ -29,7 +29,7 @@ fn available(folder: &Path) -> Available {
 
 fn config() -> Config {
     let mut config = Config { preset: Preset::Standard, ..Config::preset(Preset::Quick) };
-    config.change(|scan: &mut params::Params| {
+    config.change(|scan: &mut Parameters| {
         scan.cell_s = by_depth(0.05, 0.2);
         scan.block_bytes = 256 << 10;
         scan.raid_stripe_bytes = 256 << 10;
@@ -78,7 +78,7 @@ fn one_wrong_page_in_any_file_is_found_by_every_scan() {
         file.sync_all().unwrap();
     }
     let mut config = config();
-    config.change(|scan: &mut params::Params| {
+    config.change(|scan: &mut Parameters| {
         scan.cell_s = by_depth(0.1, 0.6);
     });
     for spec in plan(&config, &available).trials.iter().filter(|spec| !spec.method.starts_with("fio")) {

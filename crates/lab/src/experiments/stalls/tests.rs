@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::error::LabErrorKind;
 use crate::experiment::StoresPlace;
 use crate::machine::data::{self, DataSpec};
@@ -32,7 +32,7 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
         ..Available::default()
     };
     let mut config = Config::preset(Preset::Standard);
-    config.change(|stalls: &mut params::Params| {
+    config.change(|stalls: &mut Parameters| {
         stalls.cell_s = 0.05;
         stalls.helpers = vec![2];
         stalls.scan_bytes = WANTED.data_bytes;
@@ -68,7 +68,7 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
         seen.insert((spec.variant.clone(), spec.method.clone()));
     }
     assert!(seen.len() >= 15, "{seen:?}, left out: {:?}", plan.skips);
-    for method in leaf_scan::MAPPED {
+    for method in trial::MAPPED_SCANS {
         assert!(seen.contains(&(LEAF_SCAN.into(), method.into())), "{method}: {seen:?}");
     }
     let config = Config::preset(Preset::Quick);

@@ -4,14 +4,14 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_io::counters::Watch;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::experiments::run_here;
 use crate::measure::Measurement;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.change(|translate: &mut params::Params| {
+    config.change(|translate: &mut Parameters| {
         translate.cell_s = 0.02;
         translate.working_set_bytes = vec![2 << 20];
     });
@@ -41,7 +41,7 @@ fn every_method_finds_every_page_and_key_it_asks_for() {
 fn a_tree_finds_its_keys_and_no_others_however_many_pages_it_has() {
     for pages in [8, 9, 255, 256, 257, 300, 1000] {
         let mut place = Array::new(Frames::in_small_pages(pages).unwrap(), 1);
-        let tree = tree::Tree::build(&mut place, 5).unwrap();
+        let tree = trial::Tree::build(&mut place, 5).unwrap();
         let last = (0..).take_while(|number| tree.find(&place, number * 2 + 1).unwrap().is_some()).count();
         assert!(last >= (pages - pages / 100 - 3) * 31 && last.is_multiple_of(31), "{pages} pages hold {last} entries");
         assert_eq!(tree.find(&place, 1).unwrap(), Some(crate::machine::content::tag(5, 0)));
@@ -52,8 +52,8 @@ fn a_tree_finds_its_keys_and_no_others_however_many_pages_it_has() {
 #[test]
 fn a_page_with_wrong_content_is_counted() {
     let mut place = Array::new(Frames::in_small_pages(16).unwrap(), 1);
-    let tree = tree::Tree::build(&mut place, 5).unwrap();
-    place.write(3, &[0; frames::PAGE_WORDS]).unwrap();
+    let tree = trial::Tree::build(&mut place, 5).unwrap();
+    place.write(3, &[0; trial::PAGE_WORDS]).unwrap();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     let second = std::time::Duration::from_millis(20);
     let plan = Measurement {
@@ -75,7 +75,7 @@ fn trials_without_enough_memory_or_cpus_are_skipped_with_the_reason() {
     let available = Available { memory_available_bytes: Some(3 << 20), ..Available::default() };
     let none = plan(&config, &available);
     assert!(none.trials.is_empty() && none.skips[0].reason.contains("not enough memory"), "{:?}", none.skips);
-    config.change(|translate: &mut params::Params| {
+    config.change(|translate: &mut Parameters| {
         translate.threads = vec![1, 4096];
         translate.controls = false;
     });
