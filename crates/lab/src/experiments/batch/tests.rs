@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, *};
 use crate::config::Preset;
 use crate::experiments::{is_missing, run_here};
 use crate::machine::content;
@@ -17,7 +17,7 @@ const BLOCKS: u64 = 512;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.cell_s = by_depth(0.05, 0.2);
         own.pages = vec![3, 40];
         own.helpers = 4;
@@ -100,7 +100,7 @@ fn a_cold_trial_lasts_for_some_requests_however_slow_the_device_is() {
     let (available, _made) = available(folder.path());
     let slow = crate::machine::device_rate::DeviceRate { alone_per_s: 1000.0, most_per_s: 3000.0 };
     let mut config = config();
-    config.change(|own: &mut params::Params| own.cell_s = 0.2);
+    config.change(|own: &mut Parameters| own.cell_s = 0.2);
     let trials = plan(&config, &Available { device_rate: Some(slow), ..available }).trials;
     let lasts = |variant: &str, pages: &str| {
         let spec = trials.iter().find(|spec| spec.variant == variant && spec.params.extra[PAGES] == pages).unwrap();

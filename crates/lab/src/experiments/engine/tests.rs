@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::{by_depth, is_deep};
 
-use super::lines::{AimOutcome, lines};
+use super::rules::{self, AimOutcome, lines};
 use super::works::{PEERS, WORKS, rows};
-use super::*;
+use super::{INTERVAL, Parameters, data_title, is_in_ram, *};
 use crate::config::Preset;
 use crate::error::{LabErrorKind, Result};
 use crate::experiment::{Available, Context, Plan, StoresPlace};
@@ -22,8 +22,8 @@ use crate::stores::kind_of;
 /// The configuration of tiny trials of these works, or of those that are measured when none is named.
 fn config(works: &[&str]) -> Config {
     let mut config = Config { experiments: vec![ID], ..Config::preset(Preset::Quick) };
-    config.change(|engine: &mut params::Params| {
-        *engine = params::Params {
+    config.change(|engine: &mut Parameters| {
+        *engine = Parameters {
             works: works.iter().map(|work| (*work).to_owned()).collect(),
             cell_s: by_depth(0.02, 0.1),
             data_bytes: by_depth(5 << 18, 2 << 20),
@@ -111,7 +111,7 @@ fn without_names_the_works_are_measured_that_do_not_have_to_be_named() {
 #[test]
 fn a_peer_that_does_not_take_values_of_a_size_is_left_out_with_the_reason() {
     let mut config = config(&["load-random"]);
-    config.change(|engine: &mut params::Params| engine.value_bytes = vec![20_000]);
+    config.change(|engine: &mut Parameters| engine.value_bytes = vec![20_000]);
     let plan = Engine.plan(&config, &available(Path::new("here")));
     assert!(plan.trials.iter().all(|spec| spec.method != BF_TREE));
     let said = plan.skips.iter().filter(|skip| skip.method == BF_TREE);
@@ -122,9 +122,9 @@ fn a_peer_that_does_not_take_values_of_a_size_is_left_out_with_the_reason() {
 
 #[test]
 fn data_on_a_ram_backed_device_has_labels_and_bounds_of_its_own() {
-    assert_eq!(trials::data_title("ram-1000B"), "1000 B, on a RAM-backed device");
-    assert_eq!(trials::data_title("ram-memory-100B"), "100 B, in memory, on a RAM-backed device");
-    assert!(trials::is_in_ram("ram-1000B") && !trials::is_in_ram("1000B"));
+    assert_eq!(data_title("ram-1000B"), "1000 B, on a RAM-backed device");
+    assert_eq!(data_title("ram-memory-100B"), "100 B, in memory, on a RAM-backed device");
+    assert!(is_in_ram("ram-1000B") && !is_in_ram("1000B"));
     let plan = Engine.plan(&config(&["get-tasks"]), &available(Path::new("here")));
     let limits = |prefix: &str| -> Vec<String> {
         let on = |spec: TrialSpec| {
@@ -169,7 +169,7 @@ fn a_p999_is_held_against_a_largest_ratio_or_a_largest_difference_and_met_or_mis
         file.run.config.experiments = vec![ID];
         let summary = Summary::of(&file);
         let lines = lines(&summary);
-        let cells = lines.iter().flat_map(lines::Line::cells);
+        let cells = lines.iter().flat_map(rules::Line::cells);
         let wanted = ["commit-1 100 B p99.9", "get-tasks 100 B timer"];
         cells
             .filter(|cells| wanted.contains(&cells[0].as_str()))
@@ -228,7 +228,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
         // Each method of each row once, and not again with each size of values.
         let mut seen = BTreeSet::new();
         specs.retain(|spec| {
-            seen.insert((spec.variant.clone(), spec.method.clone(), spec.params.extra.get(trials::INTERVAL).cloned()))
+            seen.insert((spec.variant.clone(), spec.method.clone(), spec.params.extra.get(INTERVAL).cloned()))
         });
     }
     let mut trials = Vec::new();
@@ -248,7 +248,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     for row in rows() {
         for quantity in row.quantities {
             let of_row =
-                |line: &&lines::Line<'_, '_>| line.row.variant == row.variant && std::ptr::eq(line.quantity, quantity);
+                |line: &&rules::Line<'_, '_>| line.row.variant == row.variant && std::ptr::eq(line.quantity, quantity);
             let line = lines.iter().find(of_row).unwrap_or_else(|| panic!("{}: {}", row.title, quantity.name));
             assert!(line.spread().is_some(), "{}", line.title());
             let there = |other: &&works::Beside| kind_of(other.method.id).is_none_or(crate::stores::Kind::is_built);

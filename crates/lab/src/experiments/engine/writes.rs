@@ -1,14 +1,21 @@
-//! Works that write: bulk load, batches, commits of one writer, opening after a crash, and how files grow.
+//! The works that write: bulk load and random load, batches, commits of one writer, opening after a crash, how files grow; and what the raw device
+//! does beside them.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::crash::copy_files;
-use super::place::State;
-use super::trial::{Trial, order};
-use super::trials::{UPDATES, number};
-use super::updates::rewrite;
-use super::works::{GROWTH, SECONDS_PER_LOG};
-use crate::entries::Data;
+use nofault::db::Pace;
+use nofault::{Batch, Durability};
+use nofault_io::aligned::{IoBuf, PageKind};
+use nofault_io::completion::{Completion, Op, OpKind};
+use nofault_io::disk::{DirectIo, Disk, FileOptions, Queue, QueueOptions};
+use nofault_io::folder::{Backend, open_disk};
+
+use super::trial::{State, Trial, copy_files, go_on, order, rewrite};
+use super::works::{GROWTH, SCAN_REWRITTEN, SECONDS_PER_LOG};
+use super::{UPDATES, number};
+use crate::entries::{Data, mix};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes as shown;
 use crate::measure::{Work, Worker};
@@ -17,7 +24,7 @@ use crate::record::Outcome;
 use crate::stores::{Engine, Start, Store, fill_counted};
 
 /// Number of entries in a batch of puts.
-pub(super) const BATCH: u64 = 1000;
+const BATCH: u64 = 1000;
 /// Number of random entries that are read back after a load or after batches.
 const READ_BACK: u64 = 1000;
 /// Names of the batches' figures: their number, and the seconds of all of them.
@@ -48,7 +55,7 @@ pub(super) fn load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
 }
 
 /// Adds the sizes of the engine's files to the result; the ratio is of the bytes in use.
-pub(super) fn note_used(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
+fn note_used(trial: &Trial<'_, '_>, used_bytes: u64, outcome: &mut Outcome) {
     outcome.figures.insert("space_ratio".into(), used_bytes as f64 / trial.data.user_bytes() as f64);
     let files = ["data", "log"].map(|name| format!("{name} {}", shown(trial.place.bytes_on_disk(name))));
     let user = shown(trial.data.user_bytes());
@@ -145,7 +152,7 @@ pub(super) fn finish_commits(
 }
 
 /// Makes two checkpoints: the first refers to the new blocks, and once the second is durable the old blocks are free.
-pub(super) fn free_old_blocks(engine: &Engine) -> Result<()> {
+fn free_old_blocks(engine: &Engine) -> Result<()> {
     engine.db.checkpoint()?;
     Ok(engine.db.checkpoint()?)
 }
@@ -214,4 +221,330 @@ pub(super) fn long_reader(trial: &mut Trial<'_, '_>, held: bool) -> Result<Outco
         outcome.checks.wrong += u64::from(reader.get(&engine.table, data.key(number))?.as_ref() != Some(&value));
     }
     Ok(outcome)
+}
+
+// Works that measure how large the files are: after a bulk load, after updates, after a load in random order, and after
+// most entries were deleted.
+
+/// One entry of so many stays after the deletes.
+const STAYING: u64 = 10;
+
+/// Adds the size of all files of a store to the result; the ratio is to `user_bytes` of keys and values.
+fn note_files(trial: &Trial<'_, '_>, user_bytes: u64, outcome: &mut Outcome) -> Result<()> {
+    let bytes = trial.place.all_bytes_on_disk()?;
+    outcome.figures.insert("space_ratio".into(), bytes as f64 / user_bytes.max(1) as f64);
+    let text = format!("{} on disk, for {} of keys and values", shown(bytes), shown(user_bytes));
+    outcome.texts.insert("files".into(), text);
+    Ok(())
+}
+
+/// Measures the space that the database uses after as many random updates as it has entries.
+pub(super) fn updated(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let engine = trial.engine()?;
+    trial.place.spoil()?;
+    let (engine_ref, data, cancel) = (&engine, trial.data, trial.context.cancel);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        worker.start();
+        rewrite(engine_ref, data, data.count, data.seed, cancel)?;
+        worker.done(data.count, data.user_bytes());
+        Ok(())
+    });
+    let mut outcome = trial.measure(vec![work])?;
+    free_old_blocks(&engine)?;
+    note_used(trial, engine.used_bytes(), &mut outcome);
+    read_back(&engine, data, order(trial.spec), &mut outcome)?;
+    trial.describe(&engine, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Measures the files of a store loaded in random order, once it is closed. The engine is told to make its file
+/// short, which it would do by itself some ten seconds later.
+pub(super) fn random_load(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let folder = trial.place.clear()?;
+    if trial.spec.method == NOFAULT {
+        let engine = Engine::create(&folder, &trial.settings()?)?;
+        let mut outcome = load_random(trial, &engine, SyncTime::Later)?;
+        engine.db.shrink(Pace::Full, |_| true)?;
+        finish(trial, &engine, &mut outcome)?;
+        close(engine)?;
+        note_files(trial, trial.data.user_bytes(), &mut outcome)?;
+        return Ok(outcome);
+    }
+    let store = trial.open(&folder, Start::New)?;
+    let mut outcome = load_random(trial, &*store, SyncTime::Later)?;
+    finish(trial, &*store, &mut outcome)?;
+    drop(store);
+    note_files(trial, trial.data.user_bytes(), &mut outcome)?;
+    Ok(outcome)
+}
+
+fn finish(trial: &Trial<'_, '_>, store: &dyn Store, outcome: &mut Outcome) -> Result<()> {
+    store.settle()?;
+    read_back(store, trial.data, order(trial.spec), outcome)?;
+    trial.describe(store, outcome)
+}
+
+/// Measures the engine's files after nine tenths of its entries were deleted in random order.
+pub(super) fn deleted(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let engine = trial.engine()?;
+    trial.place.spoil()?;
+    let (data, cancel, engine_ref) = (trial.data, trial.context.cancel, &engine);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let mut numbers = in_random_order(data);
+        numbers.retain(|number| number % STAYING != 0);
+        worker.start();
+        for part in numbers.chunks(BATCH as usize) {
+            go_on(cancel)?;
+            let mut batch = Batch::new();
+            for number in part {
+                batch.delete(&engine_ref.table, data.key(*number));
+            }
+            engine_ref.db.write(batch, Durability::Deferred)?;
+            worker.done(part.len() as u64, part.len() as u64 * data.entry_bytes());
+        }
+        Ok(())
+    });
+    let mut outcome = trial.measure(vec![work])?;
+    engine.db.shrink(Pace::Full, |_| true)?;
+    let left = data.count.div_ceil(STAYING);
+    for number in 0..data.count {
+        let value = engine.table.get(data.key(number))?;
+        let is_right = match &value {
+            Some(value) => number % STAYING == 0 && data.is_right(number, value),
+            None => number % STAYING != 0,
+        };
+        outcome.checks.verified += 1;
+        outcome.checks.wrong += u64::from(!is_right);
+    }
+    trial.describe(&engine, &mut outcome)?;
+    close(engine)?;
+    note_files(trial, left * data.entry_bytes(), &mut outcome)?;
+    Ok(outcome)
+}
+
+fn close(engine: Engine) -> Result<()> {
+    let Engine { db, table } = engine;
+    drop(table);
+    Ok(db.close()?)
+}
+
+// Loads a store in random order, a deferred commit for each thousand entries, as the timed work of a trial.
+
+/// When the commits of a load become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SyncTime {
+    /// Within the timed work, at its end.
+    AtEnd,
+    /// Later, by the caller.
+    Later,
+}
+
+/// Measures a load in random order that ends when all entries are durable.
+pub(super) fn durable(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let store = trial.open(&trial.place.clear()?, Start::New)?;
+    let mut outcome = load_random(trial, &*store, SyncTime::AtEnd)?;
+    read_back(&*store, trial.data, order(trial.spec), &mut outcome)?;
+    trial.describe(&*store, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Loads all entries in random order, as the timed work of a trial.
+fn load_random(trial: &mut Trial<'_, '_>, store: &dyn Store, synced: SyncTime) -> Result<Outcome> {
+    let (data, cancel) = (trial.data, trial.context.cancel);
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let numbers = in_random_order(data);
+        worker.start();
+        for part in numbers.chunks(BATCH as usize) {
+            go_on(cancel)?;
+            let batch: Vec<_> = part.iter().map(|number| data.changed(*number, 0)).collect();
+            store.write(&batch, false)?;
+            worker.done(part.len() as u64, part.len() as u64 * data.entry_bytes());
+        }
+        if synced == SyncTime::AtEnd { store.sync() } else { Ok(()) }
+    });
+    trial.measure(vec![work])
+}
+
+/// Returns the numbers of all entries in random order.
+fn in_random_order(data: Data) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..data.count).collect();
+    fastrand::Rng::with_seed(data.seed).shuffle(&mut numbers);
+    numbers
+}
+
+// Measures the raw device as a baseline: reads and writes through a disk of `nofault-io`, in the same run as the
+// engine.
+
+/// Bytes of a random read, and of a durable overwrite.
+const BLOCK_BYTES: usize = 4096;
+/// Bytes of the file whose blocks the durable overwrites change in turn.
+const OVERWRITTEN_BYTES: u64 = 16 << 20;
+
+/// Measures random reads of 4 KiB in the used part of the engine's file. With `batches`, the next reads are submitted
+/// when all of a batch have arrived: the best rate for a caller waiting for whole batches. Otherwise the row's
+/// number of reads is always in flight.
+pub(super) fn random_reads(trial: &mut Trial<'_, '_>, batches: bool) -> Result<Outcome> {
+    let used_bytes = trial.have(State::Loaded)?;
+    let disk = open(&trial.place.store().join("data"), false)?;
+    let mut chance = fastrand::Rng::with_seed(order(trial.spec));
+    let blocks = (used_bytes / BLOCK_BYTES as u64).max(1);
+    let depth = trial.spec.params.depth.max(1) as usize;
+    // Completions are taken in batches of the engine's size, so that one submission serves many reads.
+    let batch = if batches { depth } else { depth.div_ceil(8) };
+    let stream = Stream { bytes: BLOCK_BYTES, depth, batch };
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let mut offsets = std::iter::from_fn(|| Some(chance.u64(0..blocks) * BLOCK_BYTES as u64));
+        stream.measure(worker, &*disk, OpKind::Read, &mut offsets)
+    });
+    trial.measure(vec![work])
+}
+
+/// Measures reading the used part of the engine's file from front to back.
+pub(super) fn sequential(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let rewritten = trial.spec.variant == SCAN_REWRITTEN;
+    let used_bytes = trial.have(if rewritten { State::Rewritten } else { State::Loaded })?;
+    let disk = open(&trial.place.store().join("data"), false)?;
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        LARGE.measure(worker, &*disk, OpKind::Read, &mut front_to_back(used_bytes))
+    });
+    trial.measure(vec![work])
+}
+
+/// Measures writing a new file with as many bytes as the data, from front to back, with a sync at the end.
+pub(super) fn written(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let path = trial.place.free("raw")?;
+    let (disk, bytes) = (open(&path, true)?, trial.data.user_bytes());
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        LARGE.measure(worker, &*disk, |buffer| OpKind::write(buffer, false), &mut front_to_back(bytes))?;
+        sync(&*disk)
+    });
+    let outcome = trial.measure(vec![work]);
+    trial.place.free("raw")?;
+    outcome
+}
+
+/// Measures durable overwrites of 4 KiB, one after the other, in a file written before.
+pub(super) fn overwrites(trial: &mut Trial<'_, '_>) -> Result<Outcome> {
+    let path = trial.place.free("raw")?;
+    let disk = open(&path, true)?;
+    LARGE.run(&*disk, |buffer| OpKind::write(buffer, false), &mut front_to_back(OVERWRITTEN_BYTES), &mut |_| true)?;
+    sync(&*disk)?;
+    let work: Work<'_> = Box::new(move |worker: &mut Worker<'_>| {
+        let blocks = OVERWRITTEN_BYTES / BLOCK_BYTES as u64;
+        let mut offsets = (0..blocks).cycle().map(|block| block * BLOCK_BYTES as u64);
+        let stream = Stream { bytes: BLOCK_BYTES, depth: 1, batch: 1 };
+        stream.measure(worker, &*disk, |buffer| OpKind::write(buffer, true), &mut offsets)
+    });
+    let outcome = trial.measure(vec![work]);
+    trial.place.free("raw")?;
+    outcome
+}
+
+/// Returns the offsets of large reads or writes of `bytes` bytes, front to back.
+fn front_to_back(bytes: u64) -> impl Iterator<Item = u64> {
+    (0..(bytes / LARGE.bytes as u64).max(1)).map(|index| index * LARGE.bytes as u64)
+}
+
+fn open(path: &Path, write: bool) -> Result<Arc<dyn Disk>> {
+    let options = FileOptions { direct: DirectIo::Prefer, write, create: write };
+    Ok(open_disk(path, &options, Backend::Auto)?)
+}
+
+/// How operations are submitted: bytes of each, number in flight, and completions taken at a time.
+#[derive(Clone, Copy)]
+struct Stream {
+    bytes: usize,
+    depth: usize,
+    batch: usize,
+}
+
+/// Large reads or writes from front to back.
+const LARGE: Stream = Stream { bytes: 1 << 20, depth: 8, batch: 1 };
+
+impl Stream {
+    /// Runs operations and counts them for a worker, until its time or the offsets end. Operations that follow one another
+    /// are timed. The first failed operation ends it with an error.
+    fn measure(
+        self,
+        worker: &mut Worker<'_>,
+        disk: &dyn Disk,
+        make: impl Fn(IoBuf) -> OpKind,
+        offsets: &mut dyn Iterator<Item = u64>,
+    ) -> Result<()> {
+        let mut last = None;
+        self.run(disk, make, offsets, &mut |done| {
+            match last {
+                None => worker.start(),
+                Some(last) if self.depth == 1 && done == 1 => worker.latency("op", Instant::elapsed(&last)),
+                Some(_) => {}
+            }
+            last = Some(Instant::now());
+            worker.done(done, done * self.bytes as u64);
+            worker.running()
+        })
+    }
+
+    /// Keeps operations in flight until the offsets end or `go_on` returns false. `go_on` gets the number of operations
+    /// completed since its last call; the first call, with 0, comes when all buffers are ready.
+    fn run(
+        self,
+        disk: &dyn Disk,
+        make: impl Fn(IoBuf) -> OpKind,
+        offsets: &mut dyn Iterator<Item = u64>,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let mut memory = IoBuf::zeroed(self.bytes * self.depth, PageKind::Huge)?;
+        // Fill with other bytes than zeros, because some devices are faster with zeros.
+        memory.chunks_mut(8).zip(1_u64..).for_each(|(word, number)| word.copy_from_slice(&mix(number).to_le_bytes()));
+        let registered = vec![memory.region().clone()];
+        let options = QueueOptions { depth_max: self.depth, single_thread: true, registered };
+        let mut queue = disk.queue(&options)?;
+        let mut idle = memory.pieces(self.bytes);
+        let mut goes_on = go_on(0);
+        loop {
+            while goes_on && let Some(buffer) = idle.pop() {
+                let Some(offset) = offsets.next() else {
+                    idle.push(buffer);
+                    break;
+                };
+                push(&mut *queue, Op::new(0, offset, make(buffer)))?;
+            }
+            if queue.in_flight() == 0 {
+                return Ok(());
+            }
+            let wait_for = self.batch.min(queue.in_flight()).max(1);
+            let completions = reap(&mut *queue, wait_for)?;
+            let count = completions.len() as u64;
+            for completion in completions {
+                if let Err(error) = completion.result {
+                    return Err(error.into());
+                }
+                idle.extend(completion.into_buffer());
+            }
+            goes_on = go_on(count);
+        }
+    }
+}
+
+/// Syncs the file and waits for the sync.
+fn sync(disk: &dyn Disk) -> Result<()> {
+    let mut queue = disk.queue(&QueueOptions::default())?;
+    push(&mut *queue, Op::new(0, 0, OpKind::Sync))?;
+    for completion in reap(&mut *queue, 1)? {
+        completion.result?;
+    }
+    Ok(())
+}
+
+fn push(queue: &mut dyn Queue, op: Op) -> Result<()> {
+    queue.push(op).map_err(|refused| LabError::from(refused.error))
+}
+
+fn reap(queue: &mut dyn Queue, wait_for: usize) -> Result<Vec<Completion>> {
+    let mut done = Vec::new();
+    queue.reap(wait_for, &mut done)?;
+    if done.is_empty() && wait_for > 0 {
+        return Err(LabError::new(LabErrorKind::System, "the device completed no operation"));
+    }
+    Ok(done)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::entries::Key;
 use crate::experiment::StoresPlace;
@@ -13,8 +13,8 @@ use crate::stores::{LookAtEntry, LookAtValue, Reader};
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
-    config.change(|engines: &mut params::Params| {
-        *engines = params::Params {
+    config.change(|engines: &mut Parameters| {
+        *engines = Parameters {
             cell_s: by_depth(0.03, 0.12),
             repeats: 1,
             data_bytes: by_depth(1 << 20, 4 << 20),
@@ -97,12 +97,12 @@ fn without_a_memory_limit_data_that_fits_is_measured_and_the_rest_is_skipped_wit
 #[test]
 fn only_named_stores_are_planned() {
     let mut config = config();
-    config.change(|engines: &mut params::Params| {
+    config.change(|engines: &mut Parameters| {
         engines.stores = vec!["nofault".into()];
     });
     let plan = plan(&config, &available(Path::new("here")));
     assert!(plan.skips.is_empty() && plan.trials.iter().all(|spec| spec.method == "nofault"));
-    config.change(|engines: &mut params::Params| {
+    config.change(|engines: &mut Parameters| {
         engines.stores = vec!["oracle".into()];
     });
     let error = config.validate().unwrap_err().to_string();
@@ -234,7 +234,8 @@ fn a_store_that_loses_updates_or_entries_is_detected() {
         let mix = MIXES.into_iter().find(|mix| mix.id == letter).unwrap();
         let chooser = crate::mixes::Chooser::new(mix, data.count, &Zipfian::new(data.count, 0), 1);
         let (history, cancel, store) = (&history, &cancel, &store);
-        let work: Work<'_> = Box::new(move |worker| work::mix(worker, store, history, chooser, Duration::ZERO, cancel));
+        let work: Work<'_> =
+            Box::new(move |worker| trial::mix(worker, store, history, chooser, Duration::ZERO, cancel));
         let outcome = measure::run(&plan, vec![work], &mut |_| {}).unwrap();
         assert!(outcome.checks.wrong > 0, "{letter}: {:?}", outcome.checks);
     }

@@ -25,9 +25,6 @@ use crate::methods;
 use crate::paths::shown;
 use crate::workload::PAGE_BYTES;
 
-// The stores compared under a fault. Each runs in a subject process and returns the bytes of a page or an
-// error. The lab, not the store, judges whether the bytes are right.
-
 /// Name of the file with the pages of the stores that keep plain pages, in the trial's folder.
 const PLAIN: &str = "pages";
 /// Name of the file with the pages of the engine, or of its tree over a map, in the trial's folder.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use nofault_sim::depth::by_depth;
 
-use super::*;
+use super::{Parameters, *};
 use crate::config::Preset;
 use crate::error::LabErrorKind;
 use crate::experiments::{is_missing, run_here};
@@ -16,7 +16,7 @@ const FILE_BYTES: u64 = 24 << 20;
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Quick);
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.file_bytes = 8 << 20;
         own.cell_s = by_depth(0.1, 0.5);
         own.data_per_memory = vec![0.75, 1.5];
@@ -95,7 +95,7 @@ fn a_truncated_file_is_an_error_of_the_trial() {
 fn sizes_that_the_file_does_not_have_and_a_missing_limit_are_skipped_with_the_reason() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let mut config = config();
-    config.change(|own: &mut params::Params| {
+    config.change(|own: &mut Parameters| {
         own.file_bytes = 1 << 40;
         own.data_per_memory = vec![0.75, 4.0];
     });

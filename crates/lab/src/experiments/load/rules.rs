@@ -1,12 +1,64 @@
-//! Rules of `load`: the time until the file is in memory, and the rate of reading it again and again; each the fastest way of a
-//! map against the fastest other one.
+//! Rules on the records of `load`: published claims, findings, and reasons for the verdict.
 
-use super::{COLD, CYCLIC, DATA, ID, LOAD_KEPT, WARM};
+use super::{COLD, CYCLIC, DATA, ID, LOAD_DIRECT, LOAD_KEPT, LOAD_READ, LOAD_TOUCH, WARM};
 use crate::format::{Unit, bytes, digits};
-use crate::judge::places::{values_of, with_value};
+use crate::judge::bound::Bound;
+use crate::judge::claim::{Claim, Test};
+use crate::judge::places::{count_of, is, values_of, with_value};
+use crate::judge::rule::{Among, Each, Limit, Ratio};
 use crate::judge::{Finding, best, best_pair, compare, on, or_refused};
 use crate::methods::{Family, Pages};
-use crate::summary::{Group, Metric, Summary};
+use crate::summary::{Group, Metric, Property, Summary, target_title};
+
+/// The published claims about mmap that the records of `load` decide.
+pub(super) static CLAIMS: &[Claim] = &[
+    Claim {
+        id: "direct-loads-3x-faster",
+        hypothesis: "A model comes into memory 3 to 6 times faster by O_DIRECT into huge pages than through a map.",
+        source: "llama.cpp, pull request 7420, 2024, on O_DIRECT with transparent huge pages",
+        experiment: ID,
+        rule: "time to load a cold file once: the fastest way of a map (touches, WILLNEED, POPULATE_READ) over io_uring with O_DIRECT into huge pages, which \
+            the claim is about: at least 3",
+        needs: &[],
+        test: Test::Ratio(Ratio {
+            variants: &[COLD],
+            metric: Metric::Seconds,
+            of: |group| group.family() == Family::Mapped,
+            over: |group| group.spec.method == LOAD_DIRECT && group.conditions().pages == Pages::Huge,
+            about: &[Property::Pages],
+            bound: Bound::at_least(3.0),
+            missing: "`nofault lab load` measures it",
+        }),
+    },
+    Claim {
+        id: "cache-keeps-nothing-of-a-cycle",
+        hypothesis: "A file a little larger than memory, read from front to back again and again, gains nothing from the page cache.",
+        source: "llama.cpp, issues 27928 and 29250, 2026, on models larger than memory; the textbook's case against LRU",
+        experiment: ID,
+        rule: "bytes that the device reads for each byte read of 1.25 times the memory, through a map and by read calls, both told nothing: each at least 0.9",
+        needs: &[],
+        test: Test::Each(Each {
+            among: Among::Places(|variant| variant == CYCLIC),
+            which: |group| {
+                let is_a_little_larger = count_of(group, DATA).is_some_and(|data| (data - A_LITTLE).abs() < 1e-9);
+                is_a_little_larger && !group.never_filled() && (is(group, &LOAD_TOUCH) || is(group, &LOAD_READ))
+            },
+            figure: |group| group.spread(Metric::Amplification),
+            limit: Limit::In(Bound::at_least(0.9)),
+            words: |group, read| {
+                format!("{}, {}: {}", target_title(&group.spec.target.label), group.title(), read.show(Unit::Ratio))
+            },
+            missing: "`nofault lab load` measures it",
+            ..Each::NONE
+        }),
+    },
+];
+
+/// The size of the data that is a little larger than memory, as a multiple of it.
+const A_LITTLE: f64 = 1.25;
+
+// Rules of `load`: the time until the file is in memory, and the rate of reading it again and again; each the fastest way of a
+// map against the fastest other one.
 
 /// Memory in use when the file was loaded: the process's own, and the page cache.
 pub(super) const HELD: Metric = Metric::Figure("held_bytes");

@@ -11,18 +11,16 @@
 //! calls through the page cache into memory of the process; direct reads into such memory, in small and in huge pages. Mapping
 //! and allocating are part of the time. Each page is checked by the thread that loads.
 
-mod cyclic;
-mod figures;
-mod findings;
-mod hypotheses;
-mod literature;
-mod once;
-mod params;
-mod ring;
-mod words;
+mod rules;
+mod texts;
+mod trial;
 
-use crate::config::Config;
+use serde::{Deserialize, Serialize};
+
+use crate::config::check::{at_least, counts, positive, seconds};
+use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
+use crate::config::{self, Config, GIB, MIB, Preset};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
 use crate::format;
@@ -98,20 +96,20 @@ pub(crate) struct Load;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: words::QUESTION,
-    main_figure: words::MAIN_FIGURE,
-    procedure: words::METHOD,
-    change: words::CHANGE,
+    question: texts::QUESTION,
+    main_figure: texts::MAIN_FIGURE,
+    procedure: texts::METHOD,
+    change: texts::CHANGE,
     rank: 5,
     in_quick: false,
     methods: OWN,
-    findings: findings::find,
-    claims: hypotheses::CLAIMS,
+    findings: rules::find,
+    claims: rules::CLAIMS,
     // Only the part of the file that a trial loads, not all of it.
     warms_itself: true,
     less_memory: |_| Some("--set load.file_bytes=BYTES"),
-    literature: literature::TABLES,
-    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+    literature: texts::TABLES,
+    ..Description::of(ID, &ParametersOf::<Parameters>::NEW)
 };
 
 impl Experiment for Load {
@@ -138,17 +136,17 @@ impl Experiment for Load {
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
-        figures::figures(&section.by_family(), section.variant, &section.title)
+        texts::figures(&section.by_family(), section.variant, &section.title)
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
-        figures::sheets(place.summary, place.target, &place.variants)
+        texts::sheets(place.summary, place.target, &place.variants)
     }
 }
 
 /// Plans each method with the whole file once, cold and warm, and with the file again and again at each size of it.
 fn plan(config: &Config, available: &Available) -> Plan {
-    let own: params::Params = config.params();
+    let own: Parameters = config.params();
     let mut plan = Plan { repeats: Some(own.repeats), ..Plan::default() };
     let file = &available.file;
     let no_ring = |method: &Method| available.no_ring.as_ref().filter(|_| is_direct(method)).cloned();
@@ -225,8 +223,53 @@ const _: () = assert!(BLOCK_BYTES.is_multiple_of(PAGE_BYTES as u64), "a block ha
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let layout = workload::layout_of(spec, spec.params.block_bytes)?;
     match spec.variant.as_str() {
-        CYCLIC => cyclic::run(spec, &layout, context),
-        _ => once::run(spec, &layout, context),
+        CYCLIC => trial::run_cyclic(spec, &layout, context),
+        _ => trial::run_once(spec, &layout, context),
+    }
+}
+
+/// Parameters of `load`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Parameters {
+    /// Bytes of the file loaded once, which must fit in the memory of the machine twice.
+    pub(crate) file_bytes: u64,
+    /// Sizes of the file read again and again, as multiples of the memory.
+    pub(crate) data_per_memory: Vec<f64>,
+    /// Length in seconds of a trial that reads the file again and again.
+    pub(crate) cell_s: f64,
+    /// How often each trial is measured.
+    pub(crate) repeats: u32,
+}
+
+impl config::Params for Parameters {
+    const OF: ExperimentId = ID;
+
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD];
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick = Self { file_bytes: 256 * MIB, data_per_memory: vec![0.75, 1.25, 2.0], cell_s: 0.6, repeats: 3 };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => Self { file_bytes: 512 * MIB, ..quick },
+            Preset::Paper => Self {
+                file_bytes: 16 * GIB,
+                data_per_memory: vec![0.75, 1.0, 1.25, 1.5, 2.0, 4.0],
+                cell_s: 120.0,
+                repeats: 5,
+            },
+        }
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        seconds("load.cell_s", &[self.cell_s])?;
+        at_least("load.file_bytes", self.file_bytes, 4 * BLOCK_BYTES)?;
+        positive("load.data_per_memory", &self.data_per_memory)?;
+        counts("load.repeats", &[self.repeats], 1000)
     }
 }
 

@@ -6,18 +6,16 @@
 //! (MADV_WILLNEED for each, or `process_madvise` for many) and then touch; MADV_POPULATE_READ; a loop of `pread`; threads that
 //! share the request, by touches and by `pread`; a ring, past the page cache and, warm, through it; the engine's `get_many`.
 
-mod fan_out;
-mod figures;
-mod findings;
-mod hypotheses;
-mod literature;
-mod params;
-mod reasons;
-mod words;
-mod work;
+mod rules;
+mod texts;
+mod trial;
 
-use crate::config::Config;
+use serde::{Deserialize, Serialize};
+
+use crate::config::check::{counts, seconds};
+use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
+use crate::config::{self, Config, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
@@ -78,19 +76,19 @@ pub(crate) struct Batch;
 
 static DESCRIPTION: Description = Description {
     plan,
-    execute: work::run,
-    question: words::QUESTION,
-    main_figure: words::MAIN_FIGURE,
-    procedure: words::METHOD,
-    change: words::CHANGE,
+    execute: trial::run,
+    question: texts::QUESTION,
+    main_figure: texts::MAIN_FIGURE,
+    procedure: texts::METHOD,
+    change: texts::CHANGE,
     rank: 4,
     in_quick: false,
     methods: OWN,
-    findings: findings::find,
-    claims: hypotheses::CLAIMS,
-    evidence: reasons::EVIDENCE,
-    literature: literature::TABLES,
-    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+    findings: rules::find,
+    claims: rules::CLAIMS,
+    evidence: rules::EVIDENCE,
+    literature: texts::TABLES,
+    ..Description::of(ID, &ParametersOf::<Parameters>::NEW)
 };
 
 impl Experiment for Batch {
@@ -111,11 +109,11 @@ impl Experiment for Batch {
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
-        figures::figures(&section.by_family(), &section.title)
+        texts::figures(&section.by_family(), &section.title)
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
-        vec![figures::sheet(place.summary, place.target, &place.variants)]
+        vec![texts::sheet(place.summary, place.target, &place.variants)]
     }
 
     /// The trials with the largest request stand next to a published figure.
@@ -132,9 +130,9 @@ impl Experiment for Batch {
 /// Plans each method at each size of a request, cold and warm.
 fn plan(config: &Config, available: &Available) -> Plan {
     let mut plan = Plan::default();
-    let own: params::Params = config.params();
+    let own: Parameters = config.params();
     for variant in [COLD, WARM] {
-        for method in work::METHODS {
+        for method in trial::METHODS {
             match refusal(variant, method, available) {
                 Some(reason) => plan.skips.push(Skip::new(ID, "file", method, reason)),
                 None => {
@@ -162,7 +160,7 @@ fn refusal(variant: &str, method: &str, available: &Available) -> Option<String>
 }
 
 fn trial(config: &Config, available: &Available, (variant, method): (&str, &str), pages: u32) -> TrialSpec {
-    let own: params::Params = config.params();
+    let own: Parameters = config.params();
     let memory = available.memory;
     let file = &available.file;
     let data_bytes = match variant {
@@ -197,6 +195,47 @@ fn number(spec: &TrialSpec, name: &str) -> Result<u32> {
     text.parse().ok().filter(|number| (1..=1 << 20).contains(number)).ok_or_else(|| {
         LabError::new(LabErrorKind::Usage, format!("{}: {name} = '{text}' must be 1 to 2^20", spec.key()))
     })
+}
+
+/// Parameters of `batch`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Parameters {
+    /// Length of a trial in seconds; cold trials last for at least eight requests.
+    pub(crate) cell_s: f64,
+    /// Numbers of pages of a request.
+    pub(crate) pages: Vec<u32>,
+    /// Number of threads that share a request, for the methods with threads.
+    pub(crate) helpers: u32,
+}
+
+impl config::Params for Parameters {
+    const OF: ExperimentId = ID;
+
+    const SHARED: &'static [&'static flags::Flag] =
+        &[&flags::SIZE, &flags::MEMORY, &flags::MEMORY_METHOD, &flags::POOL];
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::own(&flags::DEPTHS, |params: &mut Self, value| value.put_counts(&mut params.pages))
+            .noted("; in `batch` the numbers of pages of a request"),
+        Use::own(&flags::THREADS, |params: &mut Self, value| value.put_count(&mut params.helpers))
+            .only(|_, value| value.one().is_some(), "one count: --set batch.helpers=COUNT"),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick = Self { cell_s: 0.3, pages: vec![64, 512, 4096], helpers: 32 };
+        match preset {
+            Preset::Quick | Preset::Standard => quick,
+            Preset::Paper => Self { cell_s: 10.0, helpers: 128, ..quick },
+        }
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        seconds("batch.cell_s", &[self.cell_s])?;
+        // A ring takes at most 32768 requests.
+        counts("batch.pages", &self.pages, 16_384)?;
+        counts("batch.helpers", &[self.helpers], 4096)
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,62 @@
-//! Figures of `engine`: a table of all results against the aims, then for each row the rates, the costs and the
-//! latencies behind it.
+//! What the report shows of `engine` whatever the figures: question, method and limits, published figures; and its charts and tables.
 
-use super::lines::{Line, lines};
-use super::trials::data_title;
-use super::works::{GROWTH, TICKER, row_of};
-use super::{ID, IDLE_EXECUTOR};
-use crate::experiment::Section;
+use super::rules::{Line, lines};
+use super::works::{COMMIT, GROWTH, TICKER, row_of};
+use super::{ID, IDLE_EXECUTOR, data_title};
+use crate::experiment::{Section, TargetView};
 use crate::format::{Unit, digits};
+use crate::literature::{LiteratureTable, REDB, row};
+use crate::methods;
+use crate::show::columns::{Column, Sheet};
 use crate::show::figures::{Figure, Table, costs, latencies, rates};
 use crate::summary::{Group, Metric, Summary, is_plain};
+
+/// The question that `engine` answers, in one line, as the report shows it.
+pub(super) const QUESTION: &str = "How fast is the engine, beside the raw device and beside LMDB and redb?";
+
+/// The figure that answers the question in one row, the same in every run.
+pub(super) const MAIN_FIGURE: &str = "gets by 64 tasks beyond memory, engine ÷ raw device";
+
+/// How `engine` measures, as the report explains it.
+pub(super) const METHOD: &str = "Each work is measured for the engine and, in the same round, for the raw device: a ring or pread pool on the engine's own \
+     file or on one beside it. LMDB, and the other databases that were compiled in, do the same work with the same entries. Keys have 16 bytes and do not \
+     compress, nor do values; every answer is checked whole while it is timed. Out of core, process and page cache together have the memory of one \
+     cgroup, and the engine's cache lies within it; inner pages are in memory before the clock starts, and before gets by \
+     many threads or zipfian ones each database has answered as many of them as its memory holds twice. Every trial is a separate process, and \
+     one database at a time lies on the disk: trials that only read share it, one that writes begins with a fresh one. Durable commits and batches \
+     are on the disk when they return; the mixes commit deferred. Where the files of a random load, or of data mostly deleted, are \
+     measured, the engine is told to make them short, which it does by itself ten seconds after the last commit. A ratio is the engine's median over the other's of the same run.";
+
+/// Conditions under which the answer of `engine` would differ, as the report lists them.
+pub(super) const CHANGE: &[&str] = &[
+    "A larger cache, or data that fits: then the processor decides, and no longer the device.",
+    "A faster device: the share of the software in each read grows.",
+    "Skewed keys: uniform ones, as here, make the cache as useless as it can be.",
+    "Other threads: gets in memory are measured with one and two, tasks on one executor thread.",
+    "More CPUs: the executor, the database's own threads and the kernel's share them.",
+];
+
+/// Tables of published figures, which the report shows next to this machine's figures.
+pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {
+    source: &REDB,
+    variant: COMMIT[0],
+    devices: 1,
+    title: "Durable puts of one writer (\"individual writes\": 1,000 commits of one entry)",
+    metric: Metric::OpsPerS,
+    unit: Unit::PerSecond,
+    columns: &["commits per second"],
+    rows: &[
+        row("redb", &methods::REDB, &[1000.0 / 0.920], "920 ms"),
+        row("LMDB", &methods::LMDB, &[1000.0 / 1.598], "1,598 ms"),
+    ],
+    remarks: &[
+        "A consumer drive without a capacitor: the cost of a sync decides, not the store. Here the raw device stands beside the engine's commits.",
+        "Rivals in the same class of durability and the same memory are compared by `nofault lab engines`.",
+    ],
+}];
+
+// Figures of `engine`: a table of all results against the aims, then for each row the rates, the costs and the
+// latencies behind it.
 
 /// Draws the tables that stand above the charts: all results, costs and sizes, settings.
 pub(super) fn overview(summary: &Summary<'_>) -> Vec<Figure> {
@@ -122,4 +170,41 @@ fn axis(metric: Metric) -> &'static str {
         Metric::Seconds => "time",
         _ => "operations per second",
     }
+}
+
+/// Builds one table for all sets of data; it is shown with the first set.
+pub(super) fn sheets(place: &TargetView<'_, '_>) -> Vec<Sheet> {
+    let first = place.summary.of_experiment(ID).next();
+    if first.is_none_or(|group| group.spec.target.label != place.target) {
+        return Vec::new();
+    }
+    vec![Sheet::new(columns(place.summary)).with_below(below(place.summary))]
+}
+
+/// Builds the columns of the table. Only the first row of a line shows the line's title and figure.
+fn columns(summary: &Summary<'_>) -> Vec<Column> {
+    let rows = lines(summary).into_iter().flat_map(|line| {
+        line.cells().into_iter().enumerate().map(|(at, mut cells)| {
+            cells.iter_mut().take(if at > 0 { 2 } else { 0 }).for_each(String::clear);
+            cells
+        })
+    });
+    let rows: Vec<[String; 6]> = rows.collect();
+    let heads = [ID.name(), "nofault", "beside", "its figure", "ratio", "aim"];
+    let column = |(at, head): (usize, &&str)| Column::new(head, rows.iter().map(|row| row[at].clone()).collect());
+    heads.iter().enumerate().map(column).collect()
+}
+
+/// Lists the inequalities between stores that the trials recorded, for the text below the table.
+fn below(summary: &Summary<'_>) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for group in summary.of_experiment(ID) {
+        let texts = group.good.iter().filter_map(|trial| trial.outcome.texts.get("unequal"));
+        for text in texts.filter(|text| !text.is_empty()) {
+            if !said.contains(text) {
+                said.push(text.clone());
+            }
+        }
+    }
+    said.iter().fold(String::new(), |text, line| text + &format!(" {line}\n"))
 }

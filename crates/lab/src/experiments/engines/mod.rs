@@ -10,28 +10,23 @@
 //! and opens a read view of the newest commit. Every answer is checked, also against values that were overwritten
 //! before the read began (`history`).
 
-mod figures;
-mod findings;
-mod history;
-mod hypotheses;
-mod literature;
-mod params;
-mod place;
-mod reasons;
-mod table;
-mod words;
-mod work;
+mod rules;
+mod texts;
+mod trial;
 
 use std::time::Duration;
 
-use history::History;
-use place::Place;
+use serde::{Deserialize, Serialize};
+use trial::{History, Place};
 
-use crate::config::Config;
+use crate::config::check::seconds;
+use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
+use crate::config::{self, Config, GIB, MIB, Preset};
 use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
+use crate::format::bytes;
 use crate::measure::{self, Measurement, Work, Worker, unix_ms};
 use crate::methods::{Family, Method, methods};
 use crate::mixes::{MIXES, Mix};
@@ -39,7 +34,7 @@ use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
-use crate::stores::{self, KINDS, Kind, Room, Start, Store};
+use crate::stores::{self, KINDS, Kind, Room, Start, Store, kind_of};
 use crate::summary::{Basis, Metric, Summary};
 
 /// The variant that fills an empty store.
@@ -89,23 +84,23 @@ pub(crate) struct Engines;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: words::QUESTION,
-    main_figure: words::MAIN_FIGURE,
-    procedure: words::METHOD,
-    change: words::CHANGE,
+    question: texts::QUESTION,
+    main_figure: texts::MAIN_FIGURE,
+    procedure: texts::METHOD,
+    change: texts::CHANGE,
     rank: 4,
     in_quick: false,
     methods: OWN,
-    findings: findings::find,
-    claims: hypotheses::CLAIMS,
-    contributions: &[("random-hint-forgets-hot-pages", hypotheses::forgets)],
-    evidence: reasons::EVIDENCE,
+    findings: rules::find,
+    claims: rules::CLAIMS,
+    contributions: &[("random-hint-forgets-hot-pages", rules::forgets)],
+    evidence: rules::EVIDENCE,
     // A store's own cache can only be filled through the store.
     warms_itself: true,
     less_memory: |target| Some(if target.label == IN_MEMORY { "--set engines.fit_data_bytes=BYTES" } else { "--size" }),
     more_memory: |target| if target.label == IN_MEMORY { "--set engines.fit_memory_bytes=BYTES" } else { "--memory" },
-    literature: literature::TABLES,
-    ..Description::of(ID, &ParametersOf::<params::Params>::NEW)
+    literature: texts::TABLES,
+    ..Description::of(ID, &ParametersOf::<Parameters>::NEW)
 };
 
 impl Experiment for Engines {
@@ -114,7 +109,7 @@ impl Experiment for Engines {
     }
 
     fn needs(&self, config: &Config) -> Needs {
-        let engines: params::Params = config.params();
+        let engines: Parameters = config.params();
         let stores = Stores {
             data_bytes: engines.data_bytes,
             memory_bytes: engines.memory_bytes,
@@ -128,14 +123,14 @@ impl Experiment for Engines {
     }
 
     fn overview(&self, summary: &Summary<'_>) -> Vec<Figure> {
-        figures::overviews(summary)
+        texts::overviews(summary)
     }
 
     fn figures(&self, section: &Section<'_, '_>) -> Vec<Figure> {
-        let (groups, title) = (section.by_family(), figures::place_title(section.variant, section.target));
+        let (groups, title) = (section.by_family(), texts::place_title(section.variant, section.target));
         let mut figures = Vec::new();
         figures.extend(rates(&groups, &title, Metric::OpsPerS, "operations per second"));
-        if figures::worth_detail(section.variant) {
+        if texts::worth_detail(section.variant) {
             figures.extend(costs(&groups, &title, Metric::CpuPerOp, "CPU time per operation"));
             figures.extend(latencies(&groups, &title, "op", "operation"));
         }
@@ -143,15 +138,15 @@ impl Experiment for Engines {
     }
 
     fn tables(&self, place: &TargetView<'_, '_>) -> Vec<Sheet> {
-        let columns = table::columns(place.summary, place.target, &columns::title(self.id(), place.target));
-        vec![Sheet::new(columns).with_below(table::stores_not_built(place.file))]
+        let columns = texts::columns(place.summary, place.target, &columns::title(self.id(), place.target));
+        vec![Sheet::new(columns).with_below(texts::stores_not_built(place.file))]
     }
 }
 
 /// Plans the trials of every store compiled in. Skips the other stores, with the name of the feature that each
 /// needs.
 fn plan(config: &Config, available: &Available) -> Plan {
-    let engines: params::Params = config.params();
+    let engines: Parameters = config.params();
     let mut plan = Plan { repeats: Some(engines.repeats), together: true, ..Plan::default() };
     let wanted = |kind: &&Kind| engines.stores.is_empty() || engines.stores.iter().any(|id| id == kind.id);
     for kind in KINDS.iter().filter(wanted) {
@@ -217,7 +212,7 @@ fn with_other_read_ahead(config: &Config, available: &Available, kind: &Kind, pl
         spec
     };
     // A map that is not told RANDOM reads at random best from a device that reads nothing ahead.
-    let off = Some(NO_READ_AHEAD).filter(|_| plain.variant == hypotheses::ZIPFIAN);
+    let off = Some(NO_READ_AHEAD).filter(|_| plain.variant == rules::ZIPFIAN);
     config.read_ahead_kb.iter().chain(off).map(with).collect()
 }
 
@@ -244,7 +239,7 @@ fn trial(
     kind: &Kind,
     variant: &str,
 ) -> TrialSpec {
-    let engines: params::Params = config.params();
+    let engines: Parameters = config.params();
     let larger = label == LARGER;
     let data_bytes = if larger { engines.data_bytes } else { engines.fit_data_bytes };
     let threads = match variant {
@@ -281,7 +276,7 @@ fn trial(
 }
 
 /// Returns the bytes of memory by which caches are sized: the setting, or the trial's limit where that is smaller.
-fn budget(engines: &params::Params, memory: MemoryLimit, larger: bool) -> u64 {
+fn budget(engines: &Parameters, memory: MemoryLimit, larger: bool) -> u64 {
     match memory.method {
         MemoryMethod::None if !larger => engines.fit_memory_bytes,
         // A ballast or a large file limits one process no more than all processes together.
@@ -355,7 +350,7 @@ fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Da
     // A fixed amount of work has no steady part.
     outcome.steady = None;
     if !outcome.partial {
-        outcome.checks = work::check_loaded(store, data)?;
+        outcome.checks = trial::check_loaded(store, data)?;
         place.keep(spec, data.count)?;
     }
     Ok(outcome)
@@ -373,7 +368,7 @@ fn used(
     let warm = Duration::from_secs_f64(read_loops::duration_of(spec)?.as_secs_f64() * WARM_SHARE);
     let mut cache_method = String::new();
     if spec.cache == CacheState::Warm {
-        let count = work::read_all(store, data, known)?;
+        let count = trial::read_all(store, data, known)?;
         cache_method = format!("all {count} entries read through the store");
     }
     let plan = Measurement {
@@ -396,12 +391,12 @@ fn used(
         works.push(match (mix, &zipfian) {
             (Some(mix), Some(zipfian)) => Box::new(move |worker| {
                 let chooser = crate::mixes::Chooser::new(mix, data.count, zipfian, seed);
-                work::mix(worker, store, history, chooser, warm, cancel)
+                trial::mix(worker, store, history, chooser, warm, cancel)
             }),
             _ if spec.variant == COMMIT || spec.variant == COMMIT_MANY => {
-                Box::new(move |worker| work::commit(worker, store, history, seed, warm, cancel))
+                Box::new(move |worker| trial::commit(worker, store, history, seed, warm, cancel))
             }
-            _ => Box::new(move |worker| work::scan(worker, store, data, known)),
+            _ => Box::new(move |worker| trial::scan(worker, store, data, known)),
         });
     }
     let outcome = measure::run(&plan, works, &mut *context.on_tick);
@@ -441,6 +436,124 @@ pub fn title(variant: &str) -> String {
         COMMIT => "durable commits of one writer".into(),
         COMMIT_MANY => "durable commits of many writers".into(),
         other => mix_of(other).map_or(other.to_owned(), |mix| format!("YCSB {}, commits deferred", mix.name)),
+    }
+}
+
+/// Parameters of `engines`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Parameters {
+    /// Length of a trial in seconds, warming up included.
+    pub(crate) cell_s: f64,
+    /// How often each store is measured. The lab loads the store again each time.
+    pub(crate) repeats: u32,
+    /// Bytes of keys and values in the data that must exceed memory.
+    pub(crate) data_bytes: u64,
+    /// Memory limit in bytes, page cache included, of the processes whose data must exceed memory.
+    pub(crate) memory_bytes: u64,
+    /// Bytes of keys and values in the data that must fit in memory.
+    pub(crate) fit_data_bytes: u64,
+    /// Memory limit in bytes, page cache included, of the processes whose data must fit in memory.
+    pub(crate) fit_memory_bytes: u64,
+    /// Bytes of a value; a key has 16.
+    pub(crate) value_bytes: u32,
+    /// Threads of the mixes where the data exceeds memory.
+    pub(crate) threads: u32,
+    /// Threads of the mixes where the data fits in memory.
+    pub(crate) fit_threads: u32,
+    /// Number of writers in the trials of durable commits by many writers.
+    pub(crate) writers: u32,
+    /// Ids of the stores to measure; all stores when empty.
+    #[serde(rename = "contenders")]
+    pub(crate) stores: Vec<String>,
+}
+
+impl config::Params for Parameters {
+    const OF: ExperimentId = ID;
+
+    const SHARED: &'static [&'static flags::Flag] = &[&flags::MEMORY_METHOD, &flags::READ_AHEAD];
+
+    const FLAGS: &'static [Use<Self>] = &[
+        Use::own(&flags::REPEATS, |params, value| value.put_count(&mut params.repeats)),
+        Use::own(&flags::SECONDS, |params, value| value.put_seconds(&mut params.cell_s)),
+        Use::own(&flags::SIZE, |params: &mut Self, value| value.put_bytes(&mut params.data_bytes))
+            .noted(", and of the databases of engines"),
+        Use::own(&flags::MEMORY, |params, value| value.put_bytes(&mut params.memory_bytes)),
+        Use::own(&flags::THREADS, |params: &mut Self, value| {
+            value.put_count(&mut params.threads);
+            value.put_count(&mut params.fit_threads);
+        })
+        .only(|_, value| value.one().is_some(), "a single count for engines, as in --threads 16")
+        .noted("; engines takes a single count only"),
+    ];
+
+    fn preset(preset: Preset) -> Self {
+        let quick = Self {
+            cell_s: 0.6,
+            repeats: 2,
+            data_bytes: 256 * MIB,
+            memory_bytes: 96 * MIB,
+            fit_data_bytes: 32 * MIB,
+            fit_memory_bytes: 256 * MIB,
+            value_bytes: 1000,
+            threads: 16,
+            fit_threads: 2,
+            writers: 16,
+            stores: Vec::new(),
+        };
+        match preset {
+            Preset::Quick => quick,
+            Preset::Standard => Self {
+                cell_s: 0.9,
+                data_bytes: 512 * MIB,
+                memory_bytes: 128 * MIB,
+                fit_data_bytes: 64 * MIB,
+                fit_memory_bytes: 512 * MIB,
+                ..quick
+            },
+            Preset::Paper => Self {
+                cell_s: 90.0,
+                repeats: 3,
+                data_bytes: 64 * GIB,
+                memory_bytes: 8 * GIB,
+                fit_data_bytes: 4 * GIB,
+                fit_memory_bytes: 16 * GIB,
+                ..quick
+            },
+        }
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        if let Some(id) = self.stores.iter().find(|id| kind_of(id).is_none()) {
+            let all = KINDS.map(|kind| kind.id).join(", ");
+            return Err(format!("engines.contenders: no store is called '{id}'; there are {all}"));
+        }
+        if self.data_bytes / 2 < self.memory_bytes {
+            let (data, memory) = (bytes(self.data_bytes), bytes(self.memory_bytes));
+            return Err(format!(
+                "engines.data_bytes (--size): {data} of data must be at least twice the {memory} of memory, \
+                 engines.memory_bytes (--memory)"
+            ));
+        }
+        seconds("engines.cell_s", &[self.cell_s])?;
+        let checks = [
+            ((1..=1000).contains(&self.repeats), "repeats must be 1 to 1000"),
+            ((8 * MIB..=1 << 50).contains(&self.data_bytes), "data_bytes must be 8 MiB to 2^50"),
+            ((MIB..=1 << 50).contains(&self.fit_data_bytes), "fit_data_bytes must be 1 MiB to 2^50"),
+            (self.memory_bytes >= 32 * MIB, "memory_bytes must be at least 32 MiB"),
+            (
+                self.fit_memory_bytes / 4 >= self.fit_data_bytes,
+                "fit_memory_bytes must be at least four times fit_data_bytes",
+            ),
+            (self.fit_memory_bytes >= 64 * MIB, "fit_memory_bytes must be at least 64 MiB"),
+            ((16..=1 << 20).contains(&self.value_bytes), "value_bytes must be 16 to 1048576"),
+            ((1..=512).contains(&self.threads), "threads must be 1 to 512"),
+            ((1..=512).contains(&self.fit_threads), "fit_threads must be 1 to 512"),
+            ((2..=512).contains(&self.writers), "writers must be 2 to 512"),
+        ];
+        match checks.into_iter().find(|(fine, _)| !fine) {
+            Some((_, what)) => Err(format!("engines.{what}")),
+            None => Ok(()),
+        }
     }
 }
 

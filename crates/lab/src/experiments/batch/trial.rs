@@ -1,6 +1,8 @@
-//! The loops of `batch`: a request's blocks are drawn, its clock starts, one method answers it, its clock stops.
+//! The measurement of a trial of `batch`, method by method.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use nofault_io::aligned::{IoBuf, PageKind};
@@ -11,7 +13,7 @@ use nofault_io::uring::UringDisk;
 
 use super::{
     BATCH_GET_MANY, BATCH_POPULATE, BATCH_PREAD, BATCH_PREAD_THREADS, BATCH_PROCESS_MADVISE, BATCH_RING,
-    BATCH_RING_BUFFERED, BATCH_TOUCH, BATCH_TOUCH_THREADS, BATCH_WILLNEED, COLD, HELPERS, OWN, PAGES, fan_out, number,
+    BATCH_RING_BUFFERED, BATCH_TOUCH, BATCH_TOUCH_THREADS, BATCH_WILLNEED, COLD, HELPERS, OWN, PAGES, number,
 };
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
@@ -25,6 +27,8 @@ use crate::read_loops::{self, Pattern, order_seed, ring};
 use crate::read_trials;
 use crate::record::{Outcome, TrialSpec};
 use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
+
+// The loops of `batch`: a request's blocks are drawn, its clock starts, one method answers it, its clock stops.
 
 /// Ids of the methods.
 pub(super) const METHODS: [&str; 10] = [
@@ -136,8 +140,8 @@ impl Trial<'_> {
         };
         if self.spec.method == BATCH_TOUCH_THREADS {
             let helpers = number(self.spec, HELPERS)?;
-            let reader = || -> Result<fan_out::Reader<'_>> { Ok(Box::new(touch)) };
-            return fan_out::with(layout, helpers, &reader, |answer| {
+            let reader = || -> Result<Reader<'_>> { Ok(Box::new(touch)) };
+            return with(layout, helpers, &reader, |answer| {
                 self.measure(context, || Ok(Box::new(|blocks: &[u64]| answer(blocks))))
             });
         }
@@ -157,7 +161,7 @@ impl Trial<'_> {
         let files = Files::open(self.layout, Means::BufferedRandom)?;
         self.prepare(&files, None, context)?;
         let (layout, files) = (self.layout, &files);
-        let reader = || -> Result<fan_out::Reader<'_>> {
+        let reader = || -> Result<Reader<'_>> {
             let mut buffer = IoBuf::zeroed(PAGE_BYTES, PageKind::Small)?;
             Ok(Box::new(move |place: Place| {
                 files.read(layout, place.file, place.offset_bytes, &mut buffer)?;
@@ -166,7 +170,7 @@ impl Trial<'_> {
         };
         if self.spec.method == BATCH_PREAD_THREADS {
             let helpers = number(self.spec, HELPERS)?;
-            return fan_out::with(layout, helpers, &reader, |answer| {
+            return with(layout, helpers, &reader, |answer| {
                 self.measure(context, || Ok(Box::new(|blocks: &[u64]| answer(blocks))))
             });
         }
@@ -268,4 +272,100 @@ impl<'a> Ask<'a> {
 
 fn count_wrong(places: &[Place], touch: impl Fn(Place) -> Result<bool>) -> Result<u64> {
     places.iter().try_fold(0, |wrong, place| Ok(wrong + u64::from(!touch(*place)?)))
+}
+
+// Threads that share one request: each takes an equal part of its pages. They live as long as the trial and wait at a
+// barrier between requests.
+
+/// Reads one page on a dedicated thread, and returns whether its content is right.
+type Reader<'a> = Box<dyn FnMut(Place) -> Result<bool> + 'a>;
+
+/// The state that the threads share.
+struct Shared {
+    blocks: RwLock<Vec<u64>>,
+    wrong: AtomicU64,
+    error: Mutex<Option<LabError>>,
+    stop: AtomicBool,
+    /// Passed by all threads and the caller twice for each request: at its start and at its end.
+    barrier: Barrier,
+}
+
+/// Starts `count` threads, each with its own reader, runs `body` with a function that answers one request by all of them,
+/// and ends the threads.
+///
+/// # Errors
+/// The error of `body`; a thread's first error is the request's.
+pub(super) fn with<'a, T>(
+    layout: &Layout,
+    count: u32,
+    reader: &(dyn Fn() -> Result<Reader<'a>> + Sync),
+    body: impl FnOnce(&(dyn Fn(&[u64]) -> Result<u64> + Sync)) -> Result<T>,
+) -> Result<T> {
+    let shared = Shared {
+        blocks: RwLock::new(Vec::new()),
+        wrong: AtomicU64::new(0),
+        error: Mutex::new(None),
+        stop: AtomicBool::new(false),
+        barrier: Barrier::new(count as usize + 1),
+    };
+    std::thread::scope(|scope| {
+        for number in 0..count {
+            let shared = &shared;
+            scope.spawn(move || shared.serve(layout, (number as usize, count as usize), reader));
+        }
+        let result = body(&|blocks| shared.answer(blocks));
+        shared.stop.store(true, Ordering::Release);
+        shared.barrier.wait();
+        result
+    })
+}
+
+impl Shared {
+    fn serve<'a>(
+        &self,
+        layout: &Layout,
+        (number, of): (usize, usize),
+        reader: &(dyn Fn() -> Result<Reader<'a>> + Sync),
+    ) {
+        // A thread without a reader still has to pass the barriers.
+        let mut reader = reader();
+        loop {
+            self.barrier.wait();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            if let Err(error) =
+                reader.as_mut().map_err(|error| error.clone()).and_then(|read| self.share(layout, (number, of), read))
+            {
+                self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+            self.barrier.wait();
+        }
+    }
+
+    /// Reads every `of`-th page of the request.
+    fn share(&self, layout: &Layout, (number, of): (usize, usize), read: &mut Reader<'_>) -> Result<()> {
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = 0;
+        for block in blocks.iter().skip(number).step_by(of) {
+            wrong += u64::from(!read(layout.place(*block))?);
+        }
+        self.wrong.fetch_add(wrong, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn answer(&self, blocks: &[u64]) -> Result<u64> {
+        {
+            let mut shared = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+            shared.clear();
+            shared.extend_from_slice(blocks);
+        }
+        self.wrong.store(0, Ordering::Relaxed);
+        self.barrier.wait();
+        self.barrier.wait();
+        match self.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(self.wrong.load(Ordering::Relaxed)),
+        }
+    }
 }

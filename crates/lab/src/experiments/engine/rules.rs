@@ -1,15 +1,118 @@
-//! Extracts the lines of results from the records. A line has the engine's figure of one quantity in one row, and the
-//! figures of the same run that it is compared with. Tables and findings are made from lines.
+//! Rules on the records of `engine`: published claims, findings, and reasons for the verdict.
 
-use super::trials::{INTERVAL, data_title, is_in_ram};
-use super::works::{self, Aim, Bound, Quantity, Row, TICKER};
-use super::{ID, NOFAULT_POLLER};
+use super::works::{self, Aim, Bound, GET_TASKS, Quantity, Row, TICKER};
+use super::{DEVICE, ID, INTERVAL, NOFAULT_POLLER, data_title, is_exact, is_in_ram};
 use crate::entries::KEY_BYTES;
 use crate::format::digits;
-use crate::judge::{self, bound};
+use crate::judge::{self, Finding, KeyFigure, Kind, bound, keys};
 use crate::methods::{Method, NOFAULT};
 use crate::show::columns::measured_in;
 use crate::summary::{Group, Metric, Property, Spread, Summary, is_plain};
+
+// Rules for `engine`: whether its figures reach the project's aims, each with the figure of the same run that it is
+// compared with.
+
+/// The data of the main question: values of 100 bytes, more than fit in memory.
+const KEY_TARGET: &str = "100B";
+
+/// Adds the findings that the records of `engine` support.
+pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
+    for line in lines(summary) {
+        all.extend(by_itself(&line));
+        all.extend(line.beside.iter().filter_map(|other| against(&line, other)));
+    }
+}
+
+fn kind(met: AimOutcome) -> Kind {
+    if met == AimOutcome::Undecided { Kind::Inconclusive } else { Kind::Difference }
+}
+
+fn doubt(met: AimOutcome, spread: &Spread) -> &'static str {
+    match met {
+        AimOutcome::Undecided if spread.count < 2 => "inconclusive, as one run is no spread: ",
+        AimOutcome::Undecided => "inconclusive, as the repeats lie on both sides of the aim: ",
+        AimOutcome::Yes | AimOutcome::No => "",
+    }
+}
+
+/// Returns the line's title with a capital, as the subject of a sentence.
+fn subject(line: &Line<'_, '_>) -> String {
+    let title = line.title();
+    let (first, rest) = title.split_at(1);
+    format!("{}{rest}", first.to_uppercase())
+}
+
+/// Reports whether the engine's figure meets the project's bound for it; `None` without a bound or a figure.
+fn by_itself(line: &Line<'_, '_>) -> Option<Finding> {
+    let (met, spread, limit) = (line.meets_limit()?, line.spread()?, line.limit()?);
+    Some(Finding {
+        rule: "engine-against-its-bound",
+        rule_text: "median of the engine's figure against the aim of the project; met or missed only where all repeats lie on one side of it",
+        experiment: Some(ID),
+        p: None,
+        kind: kind(met),
+        text: format!(
+            "{}: {}{} has {}; the aim, {limit}, is {}.",
+            subject(line),
+            doubt(met, &spread),
+            line.own.label(),
+            spread.show(line.quantity.unit),
+            met.word(),
+        ),
+        trials: keys(&[line.own]),
+        key_figure: None,
+    })
+}
+
+/// Reports whether the engine's figure reaches the project's aim against another figure of the same run; `None` without
+/// an aim.
+fn against(line: &Line<'_, '_>, other: &Other<'_, '_>) -> Option<Finding> {
+    let (met, compared, aim) = (line.reaches(other)?, line.compared(other)?, line.aim(other)?);
+    let (x, y) = (line.show(line.spread()), line.show(other.group.spread(line.quantity.metric)));
+    let is_key = is_key(line, other);
+    let value = |value: f64| line.show_compared(other, value);
+    let show = match compared.count {
+        ..2 => value(compared.median),
+        _ => format!("{} ({} to {})", value(compared.median), value(compared.min), value(compared.max)),
+    };
+    Some(Finding {
+        rule: "engine-beside-a-baseline",
+        rule_text: "the engine's figure over the other's in the same run, or less it, against the aim of the project; met or missed only where \
+                    every value that the repeats allow lies on one side of it",
+        experiment: Some(ID),
+        p: None,
+        kind: kind(met),
+        text: format!(
+            "{}: {}{} does {x}, {} {y}: {show}; the aim, {}, is {}.",
+            subject(line),
+            doubt(met, &compared),
+            line.own.label(),
+            other.group.label(),
+            in_words(other, &aim),
+            met.word(),
+        ),
+        trials: keys(&[line.own, other.group]),
+        key_figure: is_key.then(|| KeyFigure::of(&compared, &format!("{x} against {y}"))),
+    })
+}
+
+/// Whether the line and the other figure answer the experiment's main question.
+fn is_key(line: &Line<'_, '_>, other: &Other<'_, '_>) -> bool {
+    let row = line.row.variant == GET_TASKS && line.own.spec.method == NOFAULT && line.target == KEY_TARGET;
+    row && line.quantity.name.is_empty() && other.group.spec.method == DEVICE
+}
+
+/// Returns an aim against another figure for a sentence: `at least 0.95`.
+fn in_words(other: &Other<'_, '_>, aim: &str) -> String {
+    match other.aim {
+        Some(Aim::RatioAtLeast(least)) => format!("at least {least}"),
+        Some(Aim::RatioAtMost(most)) => format!("at most {most}"),
+        _ => aim.to_owned(),
+    }
+}
+
+// Extracts the lines of results from the records. A line has the engine's figure of one quantity in one row, and the
+// figures of the same run that it is compared with. Tables and findings are made from lines.
 
 /// A line of results: the engine's figure of one quantity, and the figures to compare with it.
 pub(super) struct Line<'g, 'a> {
@@ -145,7 +248,7 @@ impl<'g, 'a> Line<'g, 'a> {
     }
 
     /// Formats a value of [`Self::compared`]: `1.2×`, or `+0.2 ms` for a difference.
-    pub(super) fn show_compared(&self, other: &Other<'g, 'a>, value: f64) -> String {
+    fn show_compared(&self, other: &Other<'g, 'a>, value: f64) -> String {
         match other.aim {
             Some(Aim::MoreAtMost(_)) => {
                 let sign = if value < 0.0 { '−' } else { '+' };
@@ -193,7 +296,7 @@ impl<'g, 'a> Line<'g, 'a> {
     }
 
     /// Whether the engine's figure reaches, against the other one, the project's aim; `None` without an aim.
-    pub(super) fn reaches(&self, other: &Other<'g, 'a>) -> Option<AimOutcome> {
+    fn reaches(&self, other: &Other<'g, 'a>) -> Option<AimOutcome> {
         let (low, high) = match other.aim? {
             Aim::RatioAtLeast(least) => (least, f64::INFINITY),
             Aim::RatioAtMost(most) | Aim::MoreAtMost(most) => (f64::NEG_INFINITY, most),
@@ -203,7 +306,7 @@ impl<'g, 'a> Line<'g, 'a> {
 
     /// Whether a single trial decides, because the line's quantity does not depend on chance.
     pub(super) fn is_exact(&self) -> bool {
-        super::trials::is_exact(self.quantity.metric)
+        is_exact(self.quantity.metric)
     }
 }
 
@@ -219,7 +322,7 @@ fn met(spread: &Spread, low: f64, high: f64, exact: bool) -> AimOutcome {
 
 impl AimOutcome {
     /// Returns the sign for met, missed or undecided, for tables.
-    pub(super) fn sign(self) -> &'static str {
+    fn sign(self) -> &'static str {
         match self {
             Self::Yes => "✓",
             Self::No => "✗",
