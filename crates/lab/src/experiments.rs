@@ -3,15 +3,13 @@
 
 pub mod access;
 pub mod async_hazard;
-pub mod batch;
+pub mod bulk;
 pub mod claims;
 pub mod crossover;
-pub mod engine;
-pub mod engines;
+pub mod databases;
 pub mod errors;
 pub mod eviction;
 pub mod folios;
-pub mod load;
 pub mod random;
 pub mod replay;
 pub mod rss;
@@ -19,6 +17,9 @@ pub mod safety;
 pub mod scan;
 pub mod stalls;
 pub mod translate;
+
+pub use bulk::{batch, load};
+pub use databases::{engine, engines};
 
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Command, Experiment};

@@ -24,12 +24,13 @@ use works::{
     SPACE_RANDOM, SPACE_UPDATED, Scope, WORKS, Work,
 };
 
+use super::{number, usage, value_bytes};
 use crate::config::check::{at_least, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
 use crate::config::{self, Config, GIB, MIB, Preset};
-use crate::entries::{Data, KEY_BYTES};
-use crate::error::{LabError, LabErrorKind, Result};
+use crate::entries::Data;
+use crate::error::Result;
 use crate::experiment::{
     Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView,
 };
@@ -522,24 +523,12 @@ fn preparation_s(spec: &TrialSpec) -> f64 {
 /// # Errors
 /// `Usage` for parameters that no plan contains.
 fn data_of(spec: &TrialSpec) -> Result<Data> {
-    let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engine: {what}"));
-    let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
-    let value_bytes = value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    let value_bytes = value_bytes.ok_or_else(|| usage("values have at least 16 bytes"))?;
+    let value_bytes = value_bytes(spec)?;
     let count = number(spec, KEYS)?;
     if count == 0 {
-        return Err(usage("the data has no keys"));
+        return Err(usage(spec, "the data has no keys"));
     }
     Ok(Data { count, value_bytes, seed: spec.seed })
-}
-
-/// Parses a number among the trial's extra parameters.
-///
-/// # Errors
-/// `Usage` when the parameter is missing or no number.
-fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
-    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
-    text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engine: {name} = '{text}' is no number")))
 }
 
 // Measures a trial: calls the function for its variant and method.

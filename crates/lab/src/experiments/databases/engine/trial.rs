@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nofault::settings::Settings;
 use serde::{Deserialize, Serialize};
 
+use super::super::Folder;
 use super::works::{PEERS, Row};
 use super::{CACHE, LOG, number};
 use crate::entries::{Data, mix};
@@ -188,8 +189,8 @@ pub(super) fn order(spec: &TrialSpec) -> u64 {
 // Kept true by: the note is written after the database is complete and closed, and removed before the first change, so
 // that a note always describes the database next to it.
 
-/// The folder of the lab's own in which the trials' database lies, with a file `note.json` that describes its content.
-pub(super) struct Place(PathBuf);
+/// The folder of the trials' database, whose note describes its content.
+pub(super) struct Place(Folder);
 
 /// How a database came to its present content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,7 +225,10 @@ impl Content {
     }
 }
 
-/// The content of the file `note.json` next to a database: a description of the database's content, and the number of
+/// Name of the file with the note.
+const NOTE: &str = "note.json";
+
+/// The note next to a database: a description of the database's content, and the number of
 /// bytes that making it returned.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
@@ -238,17 +242,12 @@ impl Place {
     /// # Errors
     /// `Usage` when the trial's target is not exactly one folder.
     pub(super) fn of(spec: &TrialSpec) -> Result<Self> {
-        match &spec.target.paths[..] {
-            [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
-            paths => {
-                Err(LabError::new(LabErrorKind::Usage, format!("engine: {paths:?} is not one folder of the lab's")))
-            }
-        }
+        Folder::of(spec, NOTE).map(Self)
     }
 
     /// Returns the folder of the database.
     pub(super) fn store(&self) -> PathBuf {
-        self.0.join("store")
+        self.0.store()
     }
 
     /// Returns the path of a file or folder for the trial's own use, after removing what an earlier trial left there.
@@ -256,7 +255,7 @@ impl Place {
     /// # Errors
     /// The system's error, when an existing file or folder cannot be removed.
     pub(super) fn free(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
+        let path = self.0.path.join(name);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         match removed {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::system(shown(&path), &error)),
@@ -279,7 +278,7 @@ impl Place {
     /// # Errors
     /// The system's error.
     pub(super) fn spoil(&self) -> Result<()> {
-        self.free("note.json").map(drop)
+        self.free(NOTE).map(drop)
     }
 
     /// Makes sure that the folder holds a database with this content: reuses the present one or calls `make`. Returns
@@ -294,9 +293,7 @@ impl Place {
         content: &Content,
         make: impl FnOnce(&Path) -> Result<u64>,
     ) -> Result<u64> {
-        let note = self.0.join("note.json");
-        let text = fs::read_to_string(&note).unwrap_or_default();
-        if let Ok(known) = serde_json::from_str::<Note>(&text)
+        if let Some(known) = self.0.note::<Note>()
             && known.content == *content
         {
             return Ok(known.bytes);
@@ -314,10 +311,7 @@ impl Place {
     /// # Errors
     /// The system's error.
     pub(super) fn keep(&self, content: &Content, bytes: u64) -> Result<()> {
-        let text = serde_json::to_string(&Note { content: content.clone(), bytes })
-            .map_err(|error| LabError::new(LabErrorKind::System, format!("engine: {error}")))?;
-        let note = self.0.join("note.json");
-        fs::write(&note, text).map_err(|error| LabError::system(shown(&note), &error))
+        self.0.write_note(&Note { content: content.clone(), bytes })
     }
 
     /// Returns the bytes that all files of the database occupy on the disk.

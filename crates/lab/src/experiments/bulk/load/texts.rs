@@ -1,6 +1,7 @@
 //! What the report shows of `load` whatever the figures: question, method and limits, published figures; and its charts and tables.
 
-use super::rules::{HELD, from_device, of_size};
+use super::super::of_size;
+use super::rules::{HELD, from_device};
 use super::{COLD, CYCLIC, DATA, ID, LOAD_READ, LOAD_TOUCH};
 use crate::format::{Unit, bytes};
 use crate::judge::places::{count_of, values_of};
@@ -107,7 +108,7 @@ fn table(groups: &[&Group<'_>]) -> Table {
 fn cycle_table(groups: &[&Group<'_>]) -> Table {
     let mut table = Table::new(&["method", "file/memory", "rate", "spread", "device/work", "CPU per GB"]);
     for size in values_of(groups, DATA) {
-        for group in of_size(groups, size) {
+        for group in of_size(groups, DATA, size) {
             let show =
                 |metric: Metric| group.spread(metric).map_or("–".into(), |spread| metric.unit().show(spread.median));
             let spread = group.primary().map_or("–".into(), |spread| spread.show(Metric::BytesPerS.unit()));
@@ -142,7 +143,7 @@ pub(super) fn sheets(summary: &Summary<'_>, target: &str, variants: &[&str]) -> 
         let names = methods.iter().map(|method| method.title()).collect();
         let mut columns = vec![Column::new(&format!("{ID}, {}, again and again", target_title(target)), names)];
         for size in values_of(&cycle, DATA) {
-            let own = of_size(&cycle, size);
+            let own = of_size(&cycle, DATA, size);
             let cell = |method: &&Group<'_>| {
                 let group = own.iter().copied().find(|group| group.spec.method == method.spec.method);
                 group.map_or(String::new(), |group| {

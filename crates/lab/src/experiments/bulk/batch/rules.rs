@@ -1,11 +1,12 @@
 //! Rules on the records of `batch`: published claims, findings, and reasons for the verdict.
 
+use super::super::of_size;
 use super::{BATCH_GET_MANY, BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, PAGES, RATE, WARM};
 use crate::format::Unit;
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Test};
 use crate::judge::curve::Curve;
-use crate::judge::places::{Records, count_of, is, values_of, with_value};
+use crate::judge::places::{Records, count_of, is, values_of};
 use crate::judge::reason::{Evidence, Reason, Rule, Workload, whole_curve};
 use crate::judge::rule::{Among, PairFigure, Pairs};
 use crate::judge::{Finding, best, compare, on, or_refused};
@@ -91,7 +92,8 @@ fn of_variant(records: &Records<'_>, wanted: &str, rule: &'static str) -> Vec<Re
     let mut reasons = Vec::new();
     for (variant, target) in records.summary.places(ID).into_iter().filter(|(variant, _)| *variant == wanted) {
         let groups = records.summary.at(ID, variant, target);
-        let valid: Vec<&Group<'_>> = sizes(&groups).into_iter().flat_map(|pages| of_size(&groups, pages)).collect();
+        let valid: Vec<&Group<'_>> =
+            sizes(&groups).into_iter().flat_map(|pages| of_size(&groups, PAGES, f64::from(pages))).collect();
         let side = |map: bool| {
             let side = valid.iter().copied().filter(|group| (group.family() == Family::Mapped) == map);
             Curve::of(side, RATE)
@@ -115,7 +117,7 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
         for pages in &sizes {
             // Of the largest request most is lost by one page at a time.
             let is_key = variant == COLD && Some(pages) == sizes.last();
-            fastest(&of_size(&groups, *pages), (variant, target, *pages), is_key, all);
+            fastest(&of_size(&groups, PAGES, f64::from(*pages)), (variant, target, *pages), is_key, all);
         }
     }
 }
@@ -123,11 +125,6 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
 /// The sizes of requests that were measured, in pages.
 pub(super) fn sizes(groups: &[&Group<'_>]) -> Vec<u32> {
     values_of(groups, PAGES).into_iter().map(|pages| pages as u32).collect()
-}
-
-/// The groups whose requests have this number of pages, with a valid figure.
-pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], pages: u32) -> Vec<&'g Group<'a>> {
-    with_value(groups, PAGES, f64::from(pages)).into_iter().filter(|group| !group.never_filled()).collect()
 }
 
 /// The method of this id.

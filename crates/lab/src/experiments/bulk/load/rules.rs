@@ -1,10 +1,11 @@
 //! Rules on the records of `load`: published claims, findings, and reasons for the verdict.
 
+use super::super::of_size;
 use super::{COLD, CYCLIC, DATA, ID, LOAD_DIRECT, LOAD_KEPT, LOAD_READ, LOAD_TOUCH, WARM};
 use crate::format::{Unit, bytes, digits};
 use crate::judge::bound::Bound;
 use crate::judge::claim::{Claim, Test};
-use crate::judge::places::{count_of, is, values_of, with_value};
+use crate::judge::places::{count_of, is, values_of};
 use crate::judge::rule::{Among, Each, Limit, Ratio};
 use crate::judge::{Finding, best, best_pair, compare, on, or_refused};
 use crate::methods::{Family, Pages};
@@ -71,17 +72,12 @@ pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
             CYCLIC => {
                 values_of(&groups, DATA)
                     .into_iter()
-                    .for_each(|size| cycle(&of_size(&groups, size), (target, size), all));
+                    .for_each(|size| cycle(&of_size(&groups, DATA, size), (target, size), all));
             }
             COLD | WARM => once(&groups, (variant, target), all),
             _ => {}
         }
     }
-}
-
-/// The groups with this size of the data, as a multiple of the memory, and a valid figure.
-pub(super) fn of_size<'g, 'a>(groups: &[&'g Group<'a>], size: f64) -> Vec<&'g Group<'a>> {
-    with_value(groups, DATA, size).into_iter().filter(|group| !group.never_filled()).collect()
 }
 
 fn parted<'g, 'a>(groups: &[&'g Group<'a>]) -> (Vec<&'g Group<'a>>, Vec<&'g Group<'a>>) {

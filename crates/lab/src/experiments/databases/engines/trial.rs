@@ -1,13 +1,14 @@
 //! The measurement of a trial of `engines`, method by method.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::Folder;
 use crate::entries::{Data, Key, mix as spread};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
@@ -343,8 +344,8 @@ mod tests {
 // The folder with the database of one store's trials. A file next to the database describes its content, so that a
 // trial after a failed load, or in another store's folder, ends with an error instead of a wrong figure.
 
-/// The folder of the lab's own in which the trials' database lies, with its description.
-pub(super) struct Place(PathBuf);
+/// The folder of the trials' database, whose note describes its content.
+pub(super) struct Place(Folder);
 
 /// Description of a database's content, stored next to the database.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -374,29 +375,20 @@ impl Place {
     /// # Errors
     /// `Usage` when the trial's target is not exactly one folder.
     pub(super) fn of(spec: &TrialSpec) -> Result<Self> {
-        match &spec.target.paths[..] {
-            [path] if Path::new(path).is_dir() => Ok(Self(path.into())),
-            paths => {
-                Err(LabError::new(LabErrorKind::Usage, format!("engines: {paths:?} is not one folder of the lab's")))
-            }
-        }
+        Folder::of(spec, "held.json").map(Self)
     }
 
     /// Returns the folder of the store's own files.
     pub(super) fn store(&self) -> PathBuf {
-        self.0.join("store")
-    }
-
-    fn note(&self) -> PathBuf {
-        self.0.join("held.json")
+        self.0.store()
     }
 
     /// Removes an existing database and its description.
     pub(super) fn clear(&self) -> Result<()> {
-        for removed in [fs::remove_file(self.note()), fs::remove_dir_all(self.store())] {
+        for removed in [fs::remove_file(&self.0.note), fs::remove_dir_all(self.store())] {
             match removed {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(LabError::system(format!("empty {}", shown(&self.0)), &error));
+                    return Err(LabError::system(format!("empty {}", shown(&self.0.path)), &error));
                 }
                 _ => {}
             }
@@ -406,9 +398,7 @@ impl Place {
 
     /// Writes the description of the database's present content.
     pub(super) fn keep(&self, spec: &TrialSpec, entries: u64) -> Result<()> {
-        let text = serde_json::to_string(&Description::of(spec, entries))
-            .map_err(|error| LabError::new(LabErrorKind::System, format!("engines: {error}")))?;
-        fs::write(self.note(), text).map_err(|error| LabError::system(shown(&self.note()), &error))
+        self.0.write_note(&Description::of(spec, entries))
     }
 
     /// Returns the number of entries in the database that a trial needs.
@@ -416,9 +406,7 @@ impl Place {
     /// # Errors
     /// `Usage` when the folder holds another database or none, because its load failed or was left out.
     pub(super) fn entries(&self, spec: &TrialSpec) -> Result<u64> {
-        let text = fs::read_to_string(self.note()).unwrap_or_default();
-        let held: Option<Description> = serde_json::from_str(&text).ok();
-        match held {
+        match self.0.note::<Description>() {
             Some(held) if held == Description::of(spec, held.entries) => Ok(held.entries),
             _ => {
                 let message = format!("{}: its database was not loaded, or the load failed", spec.method);

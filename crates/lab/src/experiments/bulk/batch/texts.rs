@@ -1,7 +1,8 @@
 //! What the report shows of `batch` whatever the figures: question, method and limits, published figures; and its charts and tables.
 
-use super::rules::{REQUEST, of_size, sizes};
-use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, WARM};
+use super::super::of_size;
+use super::rules::{REQUEST, sizes};
+use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, PAGES, WARM};
 use crate::format::Unit;
 use crate::judge::places::count_of;
 use crate::literature::{LiteratureTable, Source, row};
@@ -87,7 +88,7 @@ pub(super) fn figures(groups: &[&Group<'_>], place: &str) -> Vec<Figure> {
 fn table(groups: &[&Group<'_>], sizes: &[u32]) -> Table {
     let mut table = Table::new(&["method", "pages", "time of a request", "p99", "pages per second", "CPU per page"]);
     for size in sizes {
-        for group in of_size(groups, *size) {
+        for group in of_size(groups, PAGES, f64::from(*size)) {
             let show = |metric: Metric| {
                 group.spread(metric).map_or("–".to_owned(), |spread| metric.unit().show(spread.median))
             };
@@ -114,7 +115,8 @@ pub(super) fn sheet(summary: &Summary<'_>, target: &str, variants: &[&str]) -> S
     let every: Vec<&Group<'_>> = all.iter().flat_map(|(_, groups)| groups.iter().copied()).collect();
     let sizes = sizes(&every);
     let cell = |(_, method, groups): &(&str, &Group<'_>, &[&Group<'_>]), size: u32, metric: Metric| {
-        let own = of_size(groups, size).into_iter().find(|group| group.spec.method == method.spec.method);
+        let own =
+            of_size(groups, PAGES, f64::from(size)).into_iter().find(|group| group.spec.method == method.spec.method);
         own.and_then(|group| group.spread(metric)).map_or(String::new(), |spread| Unit::Seconds.show(spread.median))
     };
     let names = rows.iter().map(|(variant, method, _)| format!("{variant}: {}", method.title())).collect();

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use trial::{History, Place};
 
+use super::{number, usage, value_bytes};
 use crate::config::check::seconds;
 use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
@@ -292,7 +293,7 @@ fn budget(engines: &Parameters, memory: MemoryLimit, larger: bool) -> u64 {
 fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
     let kind = stores::kind_of(&spec.method).ok_or_else(|| read_loops::unknown(spec))?;
     if !ORDER.contains(&spec.variant.as_str()) || spec.params.threads == 0 {
-        return Err(LabError::new(LabErrorKind::Usage, format!("engines: nothing is called {}", spec.key())));
+        return Err(usage(spec, &format!("nothing is called {}", spec.key())));
     }
     let place = Place::of(spec)?;
     let data = data_of(spec)?;
@@ -413,18 +414,9 @@ fn mix_of(variant: &str) -> Option<Mix> {
 }
 
 fn data_of(spec: &TrialSpec) -> Result<Data> {
-    let usage = |what: &str| LabError::new(LabErrorKind::Usage, format!("engines: {what}"));
-    let value_bytes = spec.params.block_bytes.checked_sub(KEY_BYTES as u64).filter(|bytes| *bytes >= 16);
-    let value_bytes = value_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    let value_bytes = value_bytes.ok_or_else(|| usage("values have at least 16 bytes"))?;
-    let seed = spec.target.content_seed.ok_or_else(|| usage("the data has no seed"))?;
+    let value_bytes = value_bytes(spec)?;
+    let seed = spec.target.content_seed.ok_or_else(|| usage(spec, "the data has no seed"))?;
     Ok(Data::of_bytes(spec.target.data_bytes, value_bytes, seed))
-}
-
-/// Parses a number among the trial's extra parameters.
-fn number(spec: &TrialSpec, name: &str) -> Result<u64> {
-    let text = spec.params.extra.get(name).map(String::as_str).unwrap_or_default();
-    text.parse().map_err(|_| LabError::new(LabErrorKind::Usage, format!("engines: {name} = '{text}' is no number")))
 }
 
 /// Returns a variant's name for headings.
