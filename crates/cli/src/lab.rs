@@ -11,9 +11,10 @@ use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::paths::shown;
 use nofault_lab::progress::{Progress, Show};
 use nofault_lab::record::file::RecordFile;
+use nofault_lab::report::{compare, listing, share, table};
 use nofault_lab::run::{Launcher, RunOptions, RunOutcome};
 use nofault_lab::trace::{Op, Recording};
-use nofault_lab::{compare, experiments, listing, machine, run, share, table, trace};
+use nofault_lab::{experiments, machine, run, trace};
 
 use crate::lab_args::{LabArguments, LabCommand, ResultArguments, RunArguments};
 use crate::output::{ANSWER_BYTES_MAX, log, print, serde_text, width};

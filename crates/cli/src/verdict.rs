@@ -9,9 +9,10 @@ use clap::Args;
 use nofault_lab::config::WorkloadConfig;
 use nofault_lab::error::{LabError, LabErrorKind};
 use nofault_lab::paths::shown;
+use nofault_lab::report::verdict::{Workload, judge};
+use nofault_lab::report::{listing, table};
+use nofault_lab::run;
 use nofault_lab::summary::Summary;
-use nofault_lab::verdict::{Workload, judge};
-use nofault_lab::{listing, run, table};
 
 use crate::output::{ANSWER_BYTES_MAX, print, serde_text, width};
 

@@ -17,15 +17,14 @@ use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution};
 use crate::judge::places::Records;
 use crate::judge::reason::Evidence;
-use crate::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::device_rate::DeviceRate;
-use crate::measure::Measurement;
+use crate::measure::{Measurement, read_loops};
 use crate::methods::{self, Family, Method};
-use crate::read_loops;
 use crate::record::file::RecordFile;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Skip, Target, Tick, TrialSpec, Warning};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
+use crate::show::literature::{self, Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Group, Summary};
 
 /// The part of an experiment that is data; the [`Experiment`] trait has its code. An experiment gives the fields in

@@ -7,10 +7,10 @@
 use nofault_io::mapped::Advice;
 use serde::Serialize;
 
-use crate::read_loops::fio::Engine;
-use crate::read_loops::pool;
-use crate::read_loops::sync::Means;
-use crate::stores;
+use crate::measure::read_loops::fio::Engine;
+use crate::measure::read_loops::pool;
+use crate::measure::read_loops::sync::Means;
+use crate::measure::stores;
 
 /// The way in which a method reaches its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

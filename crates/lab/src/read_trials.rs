@@ -13,18 +13,18 @@ use crate::config::{Choice, Config};
 use crate::error::{LabError, Result};
 use crate::experiment::{Available, Context, Plan};
 use crate::machine::ram::is_zram;
+use crate::measure::read_loops::fill::{self, Memory};
+use crate::measure::read_loops::fio::{self, Engine};
+use crate::measure::read_loops::pool::{self, Pool};
+use crate::measure::read_loops::settle::{self, Reader};
+use crate::measure::read_loops::sync::{self, Files, Means};
+use crate::measure::read_loops::{self, Pattern, map, ring};
+use crate::measure::workload::Layout;
 use crate::measure::{self, Measurement};
 use crate::methods::{self, Method, Way};
-use crate::read_loops::fill::{self, Memory};
-use crate::read_loops::fio::{self, Engine};
-use crate::read_loops::pool::{self, Pool};
-use crate::read_loops::settle::{self, Reader};
-use crate::read_loops::sync::{self, Files, Means};
-use crate::read_loops::{self, Pattern, map, ring};
 use crate::record::{
     ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TargetKind, TrialSpec, WarningKind,
 };
-use crate::workload::Layout;
 
 /// Plans the trials of one experiment on one target.
 pub(super) struct Planner<'a> {

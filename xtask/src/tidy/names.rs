@@ -41,7 +41,9 @@ fn exists(name: &str, sources: &[(PathBuf, String)]) -> bool {
     let mut parts = name.rsplit("::");
     let (Some(last), Some(owner)) = (parts.next(), parts.next()) else { return false };
     sources.iter().any(|(path, text)| {
-        let is_module = path.file_stem().is_some_and(|stem| stem == owner);
+        // The file of a folder stands for the folder.
+        let module = if path.ends_with("mod.rs") { path.parent() } else { Some(path.as_path()) };
+        let is_module = module.and_then(Path::file_stem).is_some_and(|stem| stem == owner);
         let is_type = ["struct", "enum", "trait"].iter().any(|kind| has_words(text, kind, owner));
         let has_methods = text.lines().any(|line| line.starts_with("impl") && has_word(line, owner));
         let is_function =

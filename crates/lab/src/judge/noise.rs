@@ -120,7 +120,7 @@ mod tests {
 
     fn records() -> RecordFile {
         let rates = [("mmap-random", 1e4), ("pread-direct", 2e4), ("uring-direct", 3e4), ("pool", 2e4)];
-        crate::verdict::tests::file(crate::experiments::random::ID, "", &rates)
+        crate::report::verdict::tests::file(crate::experiments::random::ID, "", &rates)
     }
 
     #[test]

@@ -4,8 +4,8 @@ use nofault_sim::depth::by_depth;
 
 use super::statistics::CLAIM_ALPHA;
 use super::*;
-use crate::compare::tests::{real_noise, run};
 use crate::record::file::RecordFile;
+use crate::report::compare::tests::{real_noise, run};
 use crate::summary::Summary;
 
 /// Number of methods in one comparison.

@@ -19,7 +19,7 @@ fn of_schema_1(file: &RecordFile, texts: impl FnOnce(&mut RecordFile)) -> Vec<u8
 #[test]
 fn a_file_of_schema_1_gets_causes_kinds_settings_and_costs_from_its_texts() {
     let rates = [("pread-direct", 1.0)];
-    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &rates);
     let key = file.trials[0].spec.key();
     let bytes = of_schema_1(&file, |old| {
         old.run.machine.facts.insert("fault_of_a_file_page".into(), "812 ns".into());
@@ -57,7 +57,7 @@ fn a_file_of_schema_1_gets_causes_kinds_settings_and_costs_from_its_texts() {
 #[test]
 fn a_file_of_this_schema_keeps_its_fields_whatever_its_texts_contain() {
     let rates = [("pread-direct", 1.0)];
-    let mut file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    let mut file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &rates);
     file.trials[0].outcome.warnings = vec!["others used words of schema 1".into()];
     let bytes = of_schema_1(&file, |present| present.run.schema = SCHEMA);
     let read = parse_records(Path::new("records.ndjson"), &bytes[..]).unwrap();
@@ -66,7 +66,7 @@ fn a_file_of_this_schema_keeps_its_fields_whatever_its_texts_contain() {
 
 /// The lines of a small file of this schema.
 fn present_lines() -> String {
-    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("pread-direct", 1.0)]);
+    let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &[("pread-direct", 1.0)]);
     String::from_utf8(of_schema_1(&file, |present| present.run.schema = SCHEMA)).unwrap()
 }
 
@@ -113,7 +113,7 @@ fn of_a_line_that_no_record_has_no_more_than_the_bound_is_read() {
 
 #[test]
 fn a_trial_with_too_many_ticks_for_a_line_is_recorded_without_them() {
-    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("pread-direct", 1.0)]);
+    let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &[("pread-direct", 1.0)]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.ndjson");
     let mut writer = RecordWriter::create(&path, &file.run).unwrap();
@@ -137,7 +137,7 @@ fn a_trial_with_too_many_ticks_for_a_line_is_recorded_without_them() {
 #[test]
 fn a_pool_of_an_earlier_schema_has_huge_pages_and_is_not_compared_with_a_map() {
     let rates = [("mmap-random", 1e4), ("pool", 2e4)];
-    let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+    let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &rates);
     let old = of_schema_1(&file, |old| old.run.schema = 2);
     let read = parse_records(Path::new("records.ndjson"), &old[..]).unwrap();
     let summary = crate::summary::Summary::of(&read);

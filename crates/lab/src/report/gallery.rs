@@ -6,10 +6,10 @@ use serde::Serialize;
 use super::{STYLE, filled, machine_line};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiments;
-use crate::findings::{MainFigure, findings, main_figures};
 use crate::format;
 use crate::record::ExperimentId;
 use crate::record::file::RecordFile;
+use crate::report::findings::{MainFigure, findings, main_figures};
 use crate::show::figures::{Figure, Table};
 use crate::summary::Summary;
 

@@ -3,9 +3,9 @@
 
 use crate::experiment::Experiment;
 use crate::experiments;
-use crate::literature::{Counterparts, LiteratureTable};
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Legend, Table};
+use crate::show::literature::{Counterparts, LiteratureTable};
 use crate::summary::{Group, Summary};
 
 /// Draws a table of published figures next to the reader's own.

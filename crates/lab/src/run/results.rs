@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::paths::shown;
 use crate::record::file::{RecordFile, read_records};
-use crate::share::{self, Shared};
-use crate::{listing, report};
+use crate::report::share::{self, Shared};
+use crate::report::{self, listing};
 
 /// Name of the record file in a result folder.
 pub const RECORDS_NAME: &str = "records.ndjson";
@@ -79,7 +79,7 @@ pub fn write_pictures(records: &RecordFile, folder: &Path) -> Result<Vec<PathBuf
     Ok(paths)
 }
 
-/// Writes a shared result ([`crate::share`]) as a new file, or over an earlier one.
+/// Writes a shared result ([`crate::report::share`]) as a new file, or over an earlier one.
 ///
 /// # Errors
 /// `Usage` when something else is in the way; `System` when the file cannot be written.

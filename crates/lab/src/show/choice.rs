@@ -63,7 +63,7 @@ mod tests {
             ("pool", 7e4),
             ("pool-tasks", 8e4),
         ];
-        let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &rates);
+        let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &rates);
         let summary = Summary::of(&file);
         let groups: Vec<&Group<'_>> = summary.groups.iter().collect();
         let all = one_each(&groups, Metric::OpsPerS);

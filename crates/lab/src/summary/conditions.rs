@@ -127,7 +127,7 @@ mod tests {
     const TASKS: Method = Method::new("tasks", "tasks", Family::Mapped).in_flight_of("files");
 
     fn of(method: &Method, threads: u32, depth: u32, cache: CacheState, extra: &[(&str, &str)]) -> Conditions {
-        let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1.0)]);
+        let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1.0)]);
         let mut spec = file.trials[0].spec.clone();
         (spec.params.threads, spec.params.depth, spec.cache) = (threads, depth, cache);
         spec.params.extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_experiment_may_give_a_method_other_pages_and_calls_than_usual() {
-        let file = crate::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1.0)]);
+        let file = crate::report::verdict::tests::file(crate::experiments::random::ID, "", &[("mmap-random", 1.0)]);
         let mut spec = file.trials[0].spec.clone();
         let given = |spec: &TrialSpec| Conditions::of(Some(&MAP), spec, Some(Pages::Huge), Some(Calls::Batches));
         assert_eq!((given(&spec).pages, given(&spec).calls), (Pages::Huge, Calls::Batches));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use hdrhistogram::Histogram;
-use nofault_lab::claims::{self, Decision, Outcome};
 use nofault_lab::experiments;
-use nofault_lab::findings::findings;
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{ExperimentId, Latency, MemoryLimit, MemoryMethod, Trial};
+use nofault_lab::report::claims::{self, Decision, Outcome};
+use nofault_lab::report::findings::findings;
 use nofault_lab::summary::Summary;
 
 use crate::synthetic::{self, Like};
@@ -570,7 +570,7 @@ fn all_decisions() -> String {
     for (name, file) in files {
         if let Ok(folder) = std::env::var("NOFAULT_KEEP_REPORTS") {
             std::fs::write(format!("{folder}/claims-{name}.html"), nofault_lab::report::html(&file).unwrap()).unwrap();
-            let json = nofault_lab::table::summary_json(&file).unwrap();
+            let json = nofault_lab::report::table::summary_json(&file).unwrap();
             std::fs::write(format!("{folder}/claims-{name}.json"), json).unwrap();
         }
         for answer in claims::answers(&file, &Summary::of(&file)) {

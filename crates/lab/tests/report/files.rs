@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use nofault_lab::compare::{Verdict, compare};
 use nofault_lab::error::LabErrorKind;
 use nofault_lab::experiments;
 use nofault_lab::record::file::{RecordError, RecordFile, RecordWriter, parse_records, read_records};
 use nofault_lab::record::{Record, SCHEMA};
-use nofault_lab::table::comparison_table;
-use nofault_lab::{listing, run};
+use nofault_lab::report::compare::{Verdict, compare};
+use nofault_lab::report::listing;
+use nofault_lab::report::table::comparison_table;
+use nofault_lab::run;
 
 use crate::synthetic::{self, Like};
 
@@ -240,7 +241,9 @@ fn an_experiment_of_a_newer_nofault_is_read_and_one_that_is_missing_has_its_pres
         (file.trials[0].spec.experiment.name(), file.unknown_settings.as_slice()),
         ("telepathy", &["telepathy".to_owned()][..])
     );
-    assert!(nofault_lab::report::html(&file).is_ok() && !nofault_lab::table::summary_table(&file, 100).is_empty());
+    assert!(
+        nofault_lab::report::html(&file).is_ok() && !nofault_lab::report::table::summary_table(&file, 100).is_empty()
+    );
 
     let whole = parse_records(Path::new("r"), text.as_bytes()).unwrap();
     let (before, rest) = text.split_once("\"claims\":{").unwrap();

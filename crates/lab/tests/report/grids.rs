@@ -2,11 +2,11 @@
 
 use fastrand::Rng;
 use nofault_lab::experiments;
-use nofault_lab::findings::{Kind, findings};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::report;
+use nofault_lab::report::findings::{Kind, findings};
+use nofault_lab::report::table::{brief, summary_table};
 use nofault_lab::summary::Summary;
-use nofault_lab::table::{brief, summary_table};
 
 use crate::synthetic::{self, Like};
 

@@ -1,13 +1,13 @@
 //! Findings, page, table and JSON: required and forbidden content.
 
-use nofault_lab::claims::{self, Outcome as Claimed};
 use nofault_lab::experiments;
-use nofault_lab::findings::{Finding, Kind, MainFigure, findings, main_figures, of_lowest_rank};
 use nofault_lab::record::file::RecordFile;
 use nofault_lab::record::{CacheState, Checks, Outcome, Tick, TrialSpec, Warning, WarningKind};
 use nofault_lab::report;
+use nofault_lab::report::claims::{self, Outcome as Claimed};
+use nofault_lab::report::findings::{Finding, Kind, MainFigure, findings, main_figures, of_lowest_rank};
+use nofault_lab::report::table::{brief, summary_json, summary_table};
 use nofault_lab::summary::Summary;
-use nofault_lab::table::{brief, summary_json, summary_table};
 
 use crate::grids;
 use crate::synthetic::{self, Like};

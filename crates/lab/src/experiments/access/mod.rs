@@ -36,18 +36,18 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, limit_flag};
 use crate::machine::content::BLOCK_BYTES;
 use crate::machine::write_check;
+use crate::measure::read_loops::map::{self, Maps};
+use crate::measure::read_loops::sync::{self, Files, Means};
+use crate::measure::read_loops::{self, Pattern};
+use crate::measure::workload::Layout;
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods::{self, Calls, Durability, Family, Method, methods};
-use crate::read_loops::map::{self, Maps};
-use crate::read_loops::sync::{self, Files, Means};
-use crate::read_loops::{self, Pattern};
 use crate::read_trials::warn_of_foreign_bytes;
 use crate::record::{
     Checks, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec, Warning, WarningKind,
 };
 use crate::show::figures::{Figure, latencies, rates, sweeps};
 use crate::summary::{Basis, Group, Metric};
-use crate::workload::Layout;
 
 /// The variant that reads random blocks.
 pub const READ: &str = "read";

@@ -2,8 +2,8 @@
 
 use super::{PWRITE_BUFFERED, PWRITE_DIRECT};
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, NVME, row};
 use crate::methods;
+use crate::show::literature::{LiteratureTable, NVME, row};
 use crate::summary::Metric;
 
 /// The question that `access` answers, in one line, as the report shows it.

@@ -12,13 +12,13 @@ use nofault_io::uring::{FlagChoice, UringDisk, UringOptions, UringQueue};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::measure::Worker;
+use crate::measure::read_loops::map::Maps;
+use crate::measure::read_loops::overwrite::{WritableFile, fill, index_at};
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::read_loops::{order_seed, pace};
+use crate::measure::workload::{Layout, Order, Place, SAMPLE_COUNT, first_word};
 use crate::paths::shown;
-use crate::read_loops::map::Maps;
-use crate::read_loops::overwrite::{WritableFile, fill, index_at};
-use crate::read_loops::sync::{Files, Means};
-use crate::read_loops::{order_seed, pace};
 use crate::record::TrialSpec;
-use crate::workload::{Layout, Order, Place, SAMPLE_COUNT, first_word};
 
 // Reads and writes one block at a time, by a map or by calls: reads for the open loop (closed loops of reads use
 // `read_loops`), and writes with their syncs.

@@ -2,11 +2,11 @@
 
 use super::{ASYNC_MMAP, ASYNC_READ, SINGLE_MMAP, SINGLE_READ, THREADS_MMAP, THREADS_READ};
 use crate::format::Unit;
-use crate::literature::{HAZARD, LiteratureTable, row};
 use crate::record::CacheState;
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::columns::{Column, measured, ratio};
 use crate::show::figures::{Figure, Legend, Table, bar_row, tone};
+use crate::show::literature::{HAZARD, LiteratureTable, row};
 use crate::summary::{Group, Metric, is_plain};
 
 /// The question that `async` answers, in one line, as the report shows it.

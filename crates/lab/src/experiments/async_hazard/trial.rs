@@ -22,15 +22,15 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use crate::entries::mix;
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::machine::pool as database;
 use crate::measure::Worker;
+use crate::measure::entries::mix;
+use crate::measure::read_loops::pool::Pool;
+use crate::measure::ticker::Ticker;
 use crate::paths::shown;
-use crate::read_loops::pool::Pool;
 use crate::record::{CacheState, TrialSpec};
-use crate::ticker::Ticker;
 
 // The work on one file, in steps: a touch of 4 KiB, or one stretch of the source's sequential sum. A step blocks; its
 // cost depends on the calling task or thread.
@@ -483,7 +483,7 @@ impl Reactor {
             .ok_or_else(|| LabError::new(LabErrorKind::Unsupported, "this ring cannot be polled"))?
             .try_clone_to_owned()
             .map_err(|error| LabError::system("watch a ring", &error))?;
-        let ready = crate::ticker::watch(descriptor)?;
+        let ready = crate::measure::ticker::watch(descriptor)?;
         let reactor = Rc::new(Self {
             ready,
             queue: RefCell::new(Box::new(queue)),

@@ -1,5 +1,5 @@
 //! The claims for and against mmap that no other experiment decides: small trials, one question each. This module only
-//! measures; [`crate::claims`] judges the claims.
+//! measures; [`crate::report::claims`] judges the claims.
 //!
 //! | variant | comparison |
 //! |---|---|
@@ -32,16 +32,16 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, SmallFiles, TargetView,
 };
+use crate::measure::read_loops::Pattern;
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::workload::{self, Layout, PAGE_BYTES};
 use crate::measure::{self, Measurement, Work};
 use crate::methods::{self, Family, Method, methods};
-use crate::read_loops::Pattern;
-use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
-use crate::workload::{self, Layout, PAGE_BYTES};
 
 /// The variant that reads cached data in units of several sizes.
 pub const CACHED_READ: &str = "cached-read";

@@ -2,9 +2,9 @@
 
 use super::{CACHED_READ, LONG_READER, PRIVATE_REMAP};
 use crate::format::{self, Unit};
-use crate::literature::{LiteratureTable, REBUTTALS};
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::figures::{Figure, Table, bar_row, rates, tone};
+use crate::show::literature::{LiteratureTable, REBUTTALS};
 use crate::summary::{Group, Metric, Spread};
 
 /// The question that `claims` answers, in one line, as the report shows it.

@@ -17,19 +17,19 @@ use super::{
     GROW_MAPPED, MMAP_CALL, MMAP_CALL_ONE_PAGE, MMAP_COMMIT, MMAP_COPY, MMAP_IN_PLACE, MMAP_PRIVATE, ONE_MAP, OWN,
     PWRITE_FDATASYNC, THOUSAND_MAPS, folder_of, number, only_path, run_fixed, run_timed,
 };
-use crate::entries::{Data, Key};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::data::nameless;
 use crate::machine::scratch::Scratch;
+use crate::measure::entries::{Data, Key};
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::read_loops::{Pattern, unknown};
+use crate::measure::stores::{self, Engine, Room, Start, Store};
+use crate::measure::workload::{Layout, Order, PAGE_BYTES, first_word};
 use crate::measure::{Work, Worker};
 use crate::methods;
 use crate::paths::shown;
-use crate::read_loops::sync::{Files, Means};
-use crate::read_loops::{Pattern, unknown};
 use crate::record::{Outcome, TrialSpec};
-use crate::stores::{self, Engine, Room, Start, Store};
-use crate::workload::{Layout, Order, PAGE_BYTES, first_word};
 
 // Reads data in the page cache from front to back, in units of one size. Every method sums one word of each
 // cache line, in place or in a separate buffer, so that all touch every line.
@@ -357,7 +357,7 @@ impl Drop for RawMap<'_> {
 /// of all pages that were copies, `copy` the time of making the copies.
 pub(super) fn private_remap(spec: &TrialSpec, layout: &Layout, context: &mut Context<'_>) -> Result<Outcome> {
     if spec.method != MMAP_PRIVATE {
-        return Err(crate::read_loops::unknown(spec));
+        return Err(crate::measure::read_loops::unknown(spec));
     }
     let path = only_path(spec, layout)?;
     let copied = usize::try_from(number(spec, "copied_pages")?).unwrap_or(usize::MAX);

@@ -2,7 +2,7 @@
 //!
 //! A grid: data from half of memory to eight times memory, reads that are uniform or zipfian, one to many requests in
 //! flight. At each point the best valid map stands against buffered reads, direct reads and the engine's pool, under the same
-//! memory limit. Memory settles before the clock starts ([`crate::read_loops::settle`]), by each method's own reads in the
+//! memory limit. Memory settles before the clock starts ([`crate::measure::read_loops::settle`]), by each method's own reads in the
 //! trial's own order, so that the miss rate follows from the method's own replacement.
 //!
 //! A further variant, `hot-set`, decides one claim on a RAM-backed device of the lab's own: whether a map told RANDOM loses
@@ -22,15 +22,15 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::format;
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::read_loops::{Pattern, pool};
+use crate::measure::workload::{self, PAGE_BYTES, Skew};
 use crate::methods;
-use crate::read_loops::fill::Memory;
-use crate::read_loops::{Pattern, pool};
 use crate::read_trials::{self, Planner, params as counted};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric, Summary};
-use crate::workload::{self, PAGE_BYTES, Skew};
 
 /// The variant reading every block equally often.
 pub const UNIFORM: &str = "uniform";

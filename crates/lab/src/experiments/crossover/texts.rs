@@ -4,10 +4,10 @@ use super::rules::{Cell, Side, cells, headline, percent};
 use super::{HOT_SET, ID, UNIFORM, ZIPF};
 use crate::format::{Unit, digits};
 use crate::judge::Kind;
-use crate::literature::{LiteratureTable, PAPER, row};
 use crate::methods::{self, Family};
 use crate::show::columns::{Column, Sheet, measured, title};
 use crate::show::figures::{Figure, Legend, Table, costs, results};
+use crate::show::literature::{LiteratureTable, PAPER, row};
 use crate::show::ratio_map::{Field, RatioMap, RatioPanel};
 use crate::summary::{Group, Metric, Spread, Summary, target_title};
 

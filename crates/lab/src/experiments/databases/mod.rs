@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::entries::KEY_BYTES;
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::measure::entries::KEY_BYTES;
 use crate::paths::shown;
 use crate::record::{ExperimentId, TrialSpec};
 

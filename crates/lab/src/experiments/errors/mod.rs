@@ -35,12 +35,12 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
 use crate::machine::faulty;
 use crate::machine::scratch::Scratch;
+use crate::measure::workload::PAGE_BYTES;
 use crate::methods::{self, Family, Method, methods};
 use crate::record::{ExperimentId, Outcome, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, rates};
 use crate::summary::{Basis, Metric, Summary};
-use crate::workload::PAGE_BYTES;
 
 /// The variant in which another process cuts the file at a page boundary.
 pub const TRUNCATED: &str = "truncated";

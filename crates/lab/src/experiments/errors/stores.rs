@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use super::{ENGINE_DIRTY, MMAP_GUARDED, MMAP_GUARDED_CHECKED, MMAP_READONLY, PREAD_DIRECT_CHECKED, SHADOW_CHECKED};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
+use crate::measure::workload::PAGE_BYTES;
 use crate::methods;
 use crate::paths::shown;
-use crate::workload::PAGE_BYTES;
 
 /// Name of the file with the pages of the stores that keep plain pages, in the trial's folder.
 const PLAIN: &str = "pages";

@@ -3,9 +3,9 @@
 use super::rules::{fate, fault_title, outcome_of, short_fate, store_title};
 use super::{FAULTS, ID};
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, PAPER};
 use crate::show::columns::Column;
 use crate::show::figures::{Figure, Table};
+use crate::show::literature::{LiteratureTable, PAPER};
 use crate::summary::{Group, Metric, Summary};
 
 /// The question that `errors` answers, in one line, as the report shows it.

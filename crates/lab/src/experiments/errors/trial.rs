@@ -16,12 +16,11 @@ use super::{
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::faulty::FaultyFs;
-use crate::measure::{self, Work, Worker, unix_ms};
+use crate::measure::workload::{self, Layout, PAGE_BYTES, first_word};
+use crate::measure::{self, Work, Worker, read_loops, unix_ms};
 use crate::methods;
 use crate::paths::shown;
-use crate::read_loops;
 use crate::record::{Checks, Outcome, TrialSpec};
-use crate::workload::{self, Layout, PAGE_BYTES, first_word};
 
 // The faults, each real, each at one page of a small store: a file cut under the program, a device that fails a read,
 // a bit that flips on disk, a stray write in memory. The scenario is the same for all: make the store, let a subject
@@ -38,7 +37,7 @@ const WITHIN: u64 = 64;
 /// # Errors
 /// When the fault cannot be made: no rights, no space, no FUSE. Its effect on the store is the outcome.
 pub(super) fn run_fault(spec: &TrialSpec, folder: &Path) -> Result<Outcome> {
-    let way = Way::of(&spec.method).ok_or_else(|| crate::read_loops::unknown(spec))?;
+    let way = Way::of(&spec.method).ok_or_else(|| crate::measure::read_loops::unknown(spec))?;
     let started = Instant::now();
     let mut outcome = Outcome { started_unix_ms: unix_ms(), ..Outcome::default() };
     let base = folder.join("base");

@@ -26,16 +26,16 @@ use crate::error::Result;
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, ReclaimBytes, Section, TargetView,
 };
-use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::read_loops::{self, Pattern};
+use crate::measure::workload::{self, PAGE_BYTES};
 use crate::methods::{self, Family, Method, methods};
-use crate::read_loops::fill::Memory;
-use crate::read_loops::{self, Pattern};
 use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::Figure;
+use crate::show::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Metric, Paging, Summary};
-use crate::workload::{self, PAGE_BYTES};
 
 /// The variant that measures the cost of a page fault.
 pub const FAULTS: &str = "faults";

@@ -2,11 +2,11 @@
 
 use super::{ID, is_scan};
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, PAPER, row};
 use crate::methods;
 use crate::record::TargetKind;
 use crate::show::columns::{Column, measured};
 use crate::show::figures::{Figure, costs, rates, time_series};
+use crate::show::literature::{LiteratureTable, PAPER, row};
 use crate::summary::{Group, Metric, Summary};
 
 /// The question that `eviction` answers, in one line, as the report shows it.

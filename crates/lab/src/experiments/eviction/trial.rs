@@ -12,12 +12,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::{Context, MMAP_ONE_MAP, MMAP_OWN, MMAP_UNMAP_BATCH, MMAP_UNMAP_PAGE, OWN};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::tag;
-use crate::measure::{self, Work, Worker};
+use crate::measure::workload::{PAGE_BYTES, first_word};
+use crate::measure::{self, Work, Worker, read_loops};
 use crate::methods;
-use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
-use crate::workload::{PAGE_BYTES, first_word};
 
 /// Number of pages that the kernel maps at one fault of a cached file (fault-around). A trial touches one page in each
 /// such window.

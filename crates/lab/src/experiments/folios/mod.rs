@@ -22,13 +22,13 @@ use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
 use crate::config::{self, Config, MIB, Preset};
 use crate::experiment::{Available, Description, Experiment, Needs, Plan, Section, TargetView};
-use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
+use crate::measure::workload::PAGE_BYTES;
 use crate::methods::{self, Family, Method, methods};
 use crate::record::{CacheState, ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
+use crate::show::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Group, Metric, Summary};
-use crate::workload::PAGE_BYTES;
 
 methods! {
     /// The methods that only this experiment has: through a new map, page after page and in random order.

@@ -2,10 +2,10 @@
 
 use super::{ALL, ID, MMAP_IN_ORDER, folio_bytes, sizes};
 use crate::format::{Unit, bytes};
-use crate::literature::{LiteratureTable, Source, row};
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::columns::{Column, measured};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
+use crate::show::literature::{LiteratureTable, Source, row};
 use crate::summary::{Group, Metric, Summary, target_title};
 
 /// The question that `folios` answers, in one line, as the report shows it.

@@ -14,12 +14,11 @@ use crate::experiment::Context;
 use crate::format::bytes;
 use crate::machine::content::tag;
 use crate::machine::data;
-use crate::measure::{self, Work, Worker};
+use crate::measure::workload::{PAGE_BYTES, first_word};
+use crate::measure::{self, Work, Worker, read_loops};
 use crate::methods;
-use crate::read_loops;
 use crate::record::{Outcome, TrialSpec};
 use crate::summary::TIME_PER_OP;
-use crate::workload::{PAGE_BYTES, first_word};
 
 // Makes a file whose pages are cached in folios of one size, and touches its pages through a new map for each pass.
 

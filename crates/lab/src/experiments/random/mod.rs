@@ -30,10 +30,11 @@ use crate::error::Result;
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
+use crate::measure::read_loops::Pattern;
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::workload::{self, PAGE_BYTES};
 use crate::methods::{self, Axis, Method};
 use crate::paths;
-use crate::read_loops::Pattern;
-use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::choice::most_telling;
@@ -41,7 +42,6 @@ use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates, time_series};
 use crate::summary::{Basis, Family, Group, Metric, Summary};
 use crate::trace::{Op, Trace};
-use crate::workload::{self, PAGE_BYTES};
 
 /// Reason for skipping the pool when the configured block size is not 4096 bytes.
 const OTHER_BLOCKS: &str = "its entries fill blocks of 4096 bytes, and random.block_bytes is another size";

@@ -5,10 +5,10 @@ use super::rules::Sides;
 use crate::format::{Unit, digits};
 use crate::judge::best;
 use crate::judge::curve::{Curve, is_valid};
-use crate::literature::{LiteratureTable, PAPER, row};
 use crate::methods::{self, Calls};
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::figures::{Figure, Table, dash, legend_of, tone};
+use crate::show::literature::{LiteratureTable, PAPER, row};
 use crate::show::over;
 use crate::summary::{Family, Group, Metric, Summary, is_plain};
 

@@ -34,18 +34,17 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
 use crate::machine::content::{self, BLOCK_BYTES};
 use crate::machine::write_check;
-use crate::measure::{self, Measurement};
+use crate::measure::read_loops::overwrite::index_at;
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::workload::{Layout, first_word};
+use crate::measure::{self, Measurement, read_loops};
 use crate::methods::{self, Family, Method, methods};
 use crate::paths;
-use crate::read_loops;
-use crate::read_loops::overwrite::index_at;
-use crate::read_loops::sync::{Files, Means};
 use crate::record::{ExperimentId, Outcome, Params, Skip, TrialSpec, WarningKind};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Group, Metric};
 use crate::trace::Trace;
-use crate::workload::{Layout, first_word};
 
 /// The variant in which each access is due at its recorded time.
 pub const RECORDED: &str = "recorded";

@@ -127,7 +127,7 @@ fn writes_reach_the_file_by_every_method() {
         let mut blocks = vec![0; 2 * BLOCK_BYTES];
         file.read_exact_at(&mut blocks, content::block_offset(1)).unwrap();
         let mut expected = vec![0; 2 * BLOCK_BYTES];
-        crate::read_loops::overwrite::fill(&mut expected, SEED, content::block_offset(1));
+        crate::measure::read_loops::overwrite::fill(&mut expected, SEED, content::block_offset(1));
         assert!(blocks[..BLOCK_BYTES] == expected[..BLOCK_BYTES], "{}", spec.key());
         let part = BLOCK_BYTES + 8..BLOCK_BYTES + 108;
         assert!(blocks[part.clone()] == expected[part], "{}", spec.key());
@@ -194,9 +194,9 @@ fn a_replay_without_a_trace_and_one_of_a_changed_trace_are_refused() {
 /// Records of three repeats of a map and of a method of calls, with these threads; the latency is the same in all repeats but for
 /// a thousandth.
 fn records(variant: &str, methods: &[(&str, u32, f64)]) -> RecordFile {
-    let mut all = crate::verdict::tests::file(ID, variant, &[]);
+    let mut all = crate::report::verdict::tests::file(ID, variant, &[]);
     for (method, threads, seconds) in methods {
-        let mut one = crate::verdict::tests::file(ID, variant, &[(*method, 1.0 / seconds)]);
+        let mut one = crate::report::verdict::tests::file(ID, variant, &[(*method, 1.0 / seconds)]);
         for (number, trial) in one.trials.iter_mut().enumerate() {
             trial.spec.params.threads = *threads;
             let mut histogram = measure::new_histogram();

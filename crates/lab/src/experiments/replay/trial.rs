@@ -12,12 +12,12 @@ use nofault_io::uring::UringDisk;
 use super::{RECORDED, Way};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::{BLOCK_BYTES, block_offset};
+use crate::measure::read_loops::overwrite::{WritableFile, fill, pages};
+use crate::measure::read_loops::pace;
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::workload::{Layout, first_word};
 use crate::measure::{Work, Worker};
-use crate::read_loops::overwrite::{WritableFile, fill, pages};
-use crate::read_loops::pace;
-use crate::read_loops::sync::{Files, Means};
 use crate::trace::{Op, Trace};
-use crate::workload::{Layout, first_word};
 
 // The accesses of a trace as they are replayed: each recorded thread's, in the data of the lab. Does no I/O.
 //

@@ -22,14 +22,14 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
 use crate::format;
-use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
+use crate::measure::workload::PAGE_BYTES;
 use crate::methods::{self, Method};
 use crate::read_trials::{Planner, params as counted};
 use crate::record::{ExperimentId, MemoryLimit, MemoryMethod, Outcome, Skip, Target, TrialSpec, Warning};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
+use crate::show::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Group, Metric, Summary};
-use crate::workload::PAGE_BYTES;
 
 /// The variant that reads and counts memory.
 pub const READS: &str = "reads";

@@ -5,11 +5,11 @@ use super::trial::{ANONYMOUS, CHARGED, NEIGHBOUR, PSS, RSS, WORKING_SET};
 use super::{DATA, ID, PRESSURE, READS};
 use crate::format::Unit;
 use crate::judge::places::{values_of, with_value};
-use crate::literature::{LiteratureTable, Source, row};
 use crate::methods;
 use crate::show::charts::Rows;
 use crate::show::columns::{Column, Sheet, measured};
 use crate::show::figures::{Figure, Table, bar_row};
+use crate::show::literature::{LiteratureTable, Source, row};
 use crate::summary::{Group, Metric, Summary, target_title};
 
 /// The question that `rss` answers, in one line, as the report shows it.

@@ -17,12 +17,11 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::footprint::{CgroupMemory, Footprint};
 use crate::machine::memory::CgroupGuard;
-use crate::measure::unix_ms;
-use crate::read_loops::Pattern;
-use crate::read_loops::fill::Memory;
+use crate::measure::read_loops::Pattern;
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::{unix_ms, workload};
 use crate::read_trials;
 use crate::record::{Checks, MemoryLimit, MemoryMethod, Outcome, TrialSpec};
-use crate::workload;
 
 // Reads as every experiment reads, and samples the memory of the process and of its cgroup.
 

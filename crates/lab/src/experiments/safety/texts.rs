@@ -3,9 +3,9 @@
 use super::rules::{PRICES, shown, was_looked_at};
 use super::{COMMITS, ID, STEAL, cause};
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, PAPER};
 use crate::show::columns::Column;
 use crate::show::figures::{Figure, Table};
+use crate::show::literature::{LiteratureTable, PAPER};
 use crate::summary::{Group, Metric, Summary};
 
 /// The question that `safety` answers, in one line, as the report shows it.

@@ -23,15 +23,15 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView, limit_flag,
 };
+use crate::measure::read_loops::Pattern;
+use crate::measure::read_loops::fill::Memory;
+use crate::measure::workload::{self, PAGE_BYTES};
 use crate::methods::{self, Family, Method, Pages};
-use crate::read_loops::Pattern;
-use crate::read_loops::fill::Memory;
 use crate::read_trials::{self, Planner, params};
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, rates, sweeps, time_series};
 use crate::summary::{Basis, Metric};
-use crate::workload::{self, PAGE_BYTES};
 
 /// Bytes of the part that a thread scans at a time, as in the original benchmark. Trials with another size have it in
 /// their parameter `part_bytes`.

@@ -1,8 +1,8 @@
 //! What the report shows of `scan` whatever the figures: question, method and limits, published figures; and its charts and tables.
 
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, PAPER, row};
 use crate::methods;
+use crate::show::literature::{LiteratureTable, PAPER, row};
 use crate::summary::Metric;
 
 /// The question that `scan` answers, in one line, as the report shows it.

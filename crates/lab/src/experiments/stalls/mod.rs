@@ -34,14 +34,13 @@ use crate::experiment::{
     Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, Stores, TargetView,
 };
 use crate::machine::memory::lock_bytes_max;
-use crate::measure::Measurement;
+use crate::measure::workload::PAGE_BYTES;
+use crate::measure::{Measurement, read_loops};
 use crate::methods::{self, Family, Method, methods};
-use crate::read_loops;
 use crate::record::{ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet, chosen};
 use crate::show::figures::{Figure, latencies, rates};
 use crate::summary::{Basis, Metric};
-use crate::workload::PAGE_BYTES;
 
 /// The variant that accesses random pages in an order that is known some pages ahead.
 pub const AHEAD: &str = "ahead";

@@ -2,10 +2,10 @@
 
 use super::rules::price;
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, PAPER};
 use crate::show::charts::{Mark, MarkKind, Row, Rows};
 use crate::show::columns::{Column, measured};
 use crate::show::figures::{Figure, Legend, Table, tone};
+use crate::show::literature::{LiteratureTable, PAPER};
 use crate::summary::{Group, Metric};
 
 /// The question that `stalls` answers, in one line, as the report shows it.

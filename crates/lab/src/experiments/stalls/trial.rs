@@ -26,13 +26,13 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::cache::{self, Means};
 use crate::machine::pool::{self, ENTRIES_PER_BLOCK};
+use crate::measure::read_loops::{self, order_seed, ring};
+use crate::measure::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 use crate::measure::{self, Work, Worker};
 use crate::methods;
 use crate::paths::shown;
-use crate::read_loops::{self, order_seed, ring};
 use crate::read_trials;
 use crate::record::{Outcome, TrialSpec};
-use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
 // Accesses random pages in an order that is known some pages ahead, as in a scan of leaves or a batch of keys. Each
 // work-around uses the known order in its own way.
@@ -437,7 +437,10 @@ pub(super) fn run_fits(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Ou
             // In small pages, as the pages of the map are.
             let mut memory = IoBuf::zeroed(bytes, PageKind::Small)?;
             // Read past the page cache, as a pool does: otherwise the data would take memory twice.
-            let direct = crate::read_loops::sync::Files::open(&layout, crate::read_loops::sync::Means::Direct)?;
+            let direct = crate::measure::read_loops::sync::Files::open(
+                &layout,
+                crate::measure::read_loops::sync::Means::Direct,
+            )?;
             for (index, piece) in memory.chunks_mut(BACKGROUND_BYTES).enumerate() {
                 direct.read(&layout, 0, first + (index * BACKGROUND_BYTES) as u64, piece)?;
             }
@@ -660,7 +663,7 @@ mod tests {
     fn a_block_costs_the_mapped_tree_one_page_and_the_tree_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
         let wanted = DataSpec { seed: 5, data_bytes: 3000 * PAGE_BYTES as u64 };
-        let mut file = crate::verdict::tests::file(super::super::ID, "leaf-scan", &[("mmap-scan-normal", 1.0)]);
+        let mut file = crate::report::verdict::tests::file(super::super::ID, "leaf-scan", &[("mmap-scan-normal", 1.0)]);
         let mut spec = file.trials.remove(0).spec;
         spec.target = crate::machine::data::target("file", &[folder.path()], wanted);
         let open_tree = |spec: &TrialSpec| open_tree(spec, true, &AtomicBool::new(false));

@@ -28,16 +28,15 @@ use crate::config::params::ParametersOf;
 use crate::config::{self, Config, MIB, Preset};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, TargetView};
-use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::system::human_bytes;
-use crate::measure::{self, Work, Worker};
+use crate::measure::workload::PAGE_BYTES;
+use crate::measure::{self, Work, Worker, read_loops};
 use crate::methods::{self, Family, Method, methods};
-use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
+use crate::show::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Metric, Summary, TIME_PER_OP};
-use crate::workload::PAGE_BYTES;
 
 /// The variant that follows references from page to page.
 pub const ACCESS: &str = "access";

@@ -2,11 +2,11 @@
 
 use super::{ID, MAPPED, OWN, SWIZZLED};
 use crate::format::{Unit, bytes};
-use crate::literature::{LiteratureTable, SYSTEMS, row};
 use crate::methods;
 use crate::show::charts::{Lines, Panel, Series};
 use crate::show::columns::{Column, measured};
 use crate::show::figures::{Figure, Table, dash, legend_of, rates};
+use crate::show::literature::{LiteratureTable, SYSTEMS, row};
 use crate::summary::{Group, Metric, Summary, target_title};
 
 /// The question that `translate` answers, in one line, as the report shows it.

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::machine::content::tag;
 use crate::measure::Worker;
-use crate::workload::PAGE_BYTES;
+use crate::measure::workload::PAGE_BYTES;
 
 // The ways to get from a page's id to its bytes. References in pages are ids; only swizzled references are addresses.
 //

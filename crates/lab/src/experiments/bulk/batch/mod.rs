@@ -21,15 +21,15 @@ use crate::experiment::{
     Available, Description, Experiment, LimitedTrials, Needs, Plan, PoolBytes, Section, TargetView,
 };
 use crate::judge::places::count_of;
-use crate::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
+use crate::measure::read_loops::pool;
+use crate::measure::workload::PAGE_BYTES;
 use crate::methods::{self, Family, Method, methods};
-use crate::read_loops::pool;
 use crate::read_trials;
 use crate::record::{ExperimentId, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
+use crate::show::literature::{self as published, Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Metric, Summary};
-use crate::workload::PAGE_BYTES;
 
 /// The variant whose pages are on the device.
 pub const COLD: &str = "cold";

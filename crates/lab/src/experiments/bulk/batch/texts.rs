@@ -5,9 +5,9 @@ use super::rules::{REQUEST, sizes};
 use super::{BATCH_RING, BATCH_RING_BUFFERED, BATCH_TOUCH, COLD, ID, PAGES, WARM};
 use crate::format::Unit;
 use crate::judge::places::count_of;
-use crate::literature::{LiteratureTable, Source, row};
 use crate::show::columns::{Column, Sheet, title};
 use crate::show::figures::{Figure, Table};
+use crate::show::literature::{LiteratureTable, Source, row};
 use crate::show::over::{self, Axes};
 use crate::summary::{Group, Metric, Summary};
 

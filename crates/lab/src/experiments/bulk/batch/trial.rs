@@ -17,16 +17,16 @@ use super::{
 };
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
+use crate::measure::read_loops::fill::{self, Memory};
+use crate::measure::read_loops::map::Maps;
+use crate::measure::read_loops::pool::Pool;
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::read_loops::{self, Pattern, order_seed, ring};
+use crate::measure::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods;
-use crate::read_loops::fill::{self, Memory};
-use crate::read_loops::map::Maps;
-use crate::read_loops::pool::Pool;
-use crate::read_loops::sync::{Files, Means};
-use crate::read_loops::{self, Pattern, order_seed, ring};
 use crate::read_trials;
 use crate::record::{Outcome, TrialSpec};
-use crate::workload::{self, Layout, Order, PAGE_BYTES, Place, first_word};
 
 // The loops of `batch`: a request's blocks are drawn, its clock starts, one method answers it, its clock stops.
 

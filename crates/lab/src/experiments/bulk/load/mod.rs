@@ -24,13 +24,13 @@ use crate::config::{self, Config, GIB, MIB, Preset};
 use crate::error::Result;
 use crate::experiment::{Available, Context, Description, Experiment, LimitedTrials, Needs, Plan, Section, TargetView};
 use crate::format;
+use crate::measure::workload::{self, PAGE_BYTES};
 use crate::methods::{Family, Method, methods};
 use crate::read_trials;
 use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
 use crate::summary::{Basis, Metric};
-use crate::workload::{self, PAGE_BYTES};
 
 /// The variant with the file on the device.
 pub const COLD: &str = "cold";

@@ -5,9 +5,9 @@ use super::rules::{HELD, from_device};
 use super::{COLD, CYCLIC, DATA, ID, LOAD_READ, LOAD_TOUCH};
 use crate::format::{Unit, bytes};
 use crate::judge::places::{count_of, values_of};
-use crate::literature::{LiteratureTable, Source, row};
 use crate::show::columns::{Column, Sheet, measured, title};
 use crate::show::figures::{Figure, Table, rates};
+use crate::show::literature::{LiteratureTable, Source, row};
 use crate::show::over::{self, Axes};
 use crate::summary::{Group, Metric, Summary, target_title};
 

@@ -13,13 +13,13 @@ use super::{AHEAD, BLOCK_BYTES, LOAD_DIRECT, LOAD_KEPT, LOAD_POPULATE, LOAD_READ
 use crate::error::{LabError, Result};
 use crate::experiment::Context;
 use crate::machine::footprint::{Footprint, cached_bytes};
+use crate::measure::read_loops::map::Maps;
+use crate::measure::read_loops::sync::{Files, Means};
+use crate::measure::read_loops::{self, ring};
+use crate::measure::workload::{Layout, PAGE_BYTES, Place};
 use crate::measure::{self, Measurement, Work, Worker};
 use crate::methods;
-use crate::read_loops::map::Maps;
-use crate::read_loops::sync::{Files, Means};
-use crate::read_loops::{self, ring};
 use crate::record::{CacheState, Outcome, TrialSpec};
-use crate::workload::{Layout, PAGE_BYTES, Place};
 
 // Loads the file once. The clock runs from before the first call until each page was checked; the loaded pages stay in
 // memory until the clock has stopped and the memory has been counted.

@@ -29,20 +29,20 @@ use crate::config::check::{at_least, seconds};
 use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
 use crate::config::{self, Config, GIB, MIB, Preset};
-use crate::entries::Data;
 use crate::error::Result;
 use crate::experiment::{
     Available, Command, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView,
 };
 use crate::format::bytes;
-use crate::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::machine::ram;
+use crate::measure::entries::Data;
+use crate::measure::read_loops;
+use crate::measure::stores::kind_of;
 use crate::methods::{self, Family, Method, NOFAULT, methods};
-use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::Sheet;
 use crate::show::figures::Figure;
-use crate::stores::kind_of;
+use crate::show::literature::{Counterparts, LiteratureRow, LiteratureTable};
 use crate::summary::{Basis, Metric, Summary};
 
 methods! {

@@ -13,15 +13,14 @@ use super::trial::{self, State, Trial, WARM_TIME_MAX, go_on, note_reads, order};
 use super::works::{GET_ZIPF, READ, TICKER, WRITE, YCSB};
 use super::writes::read_back;
 use super::{CACHE, EVENT_INTERVAL, INTERVAL, number};
-use crate::entries::{Data, Zipfian, mix};
 use crate::error::{LabError, LabErrorKind, Result};
-use crate::measure::{Work, Worker};
+use crate::measure::entries::{Data, Zipfian, mix};
+use crate::measure::mixes::{Chooser, MIXES, Op};
+use crate::measure::stores::{Engine, Store};
+use crate::measure::ticker::Ticker;
+use crate::measure::{Work, Worker, read_loops};
 use crate::methods::NOFAULT;
-use crate::mixes::{Chooser, MIXES, Op};
-use crate::read_loops;
 use crate::record::Outcome;
-use crate::stores::{Engine, Store};
-use crate::ticker::Ticker;
 
 /// Number of gets between two readings of the clock, where a get takes less than a microsecond.
 const GETS_A_LOOK: u64 = 256;

@@ -2,9 +2,9 @@
 
 use super::works::{self, Aim, Bound, GET_TASKS, Quantity, Row, TICKER};
 use super::{DEVICE, ID, INTERVAL, NOFAULT_POLLER, data_title, is_exact, is_in_ram};
-use crate::entries::KEY_BYTES;
 use crate::format::digits;
 use crate::judge::{self, Finding, KeyFigure, Kind, bound, keys};
+use crate::measure::entries::KEY_BYTES;
 use crate::methods::{Method, NOFAULT};
 use crate::show::columns::measured_in;
 use crate::summary::{Group, Metric, Property, Spread, Summary, is_plain};

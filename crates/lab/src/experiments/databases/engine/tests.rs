@@ -14,10 +14,10 @@ use super::{INTERVAL, Parameters, data_title, is_in_ram, *};
 use crate::config::Preset;
 use crate::error::{LabErrorKind, Result};
 use crate::experiment::{Available, Context, Plan, StoresPlace};
+use crate::measure::stores::kind_of;
 use crate::methods::{BF_TREE, LMDB, NOFAULT};
 use crate::record::file::RecordFile;
 use crate::record::{MemoryLimit, MemoryMethod, Outcome, Trial};
-use crate::stores::kind_of;
 
 /// The configuration of tiny trials of these works, or of those that are measured when none is named.
 fn config(works: &[&str]) -> Config {
@@ -65,7 +65,7 @@ fn every_row_is_planned_for_each_of_its_methods_or_skipped_with_the_feature_to_b
     for row in rows() {
         for method in row.methods {
             let planned = specs.iter().any(|spec| spec.variant == row.variant && spec.method == *method);
-            let built = kind_of(method.id).is_none_or(crate::stores::Kind::is_built);
+            let built = kind_of(method.id).is_none_or(crate::measure::stores::Kind::is_built);
             assert_eq!(planned, built, "{} {}", row.variant, method.id);
             assert!(
                 built || plan.skips.iter().any(|skip| skip.method == *method && skip.reason.contains("--features"))
@@ -136,7 +136,7 @@ fn data_on_a_ram_backed_device_has_labels_and_bounds_of_its_own() {
             Trial { spec: TrialSpec { target, ..spec }, outcome }
         };
         let trials = all(&plan).into_iter().map(on).collect();
-        let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+        let mut file = RecordFile { trials, ..crate::report::verdict::tests::file(ID, "", &[]) };
         file.run.config.experiments = vec![ID];
         let summary = Summary::of(&file);
         let lines = lines(&summary);
@@ -165,7 +165,7 @@ fn a_p999_is_held_against_a_largest_ratio_or_a_largest_difference_and_met_or_mis
             }
         };
         let trials = all(&plan).iter().flat_map(|spec| [of(spec, 0), of(spec, 1)]).collect();
-        let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+        let mut file = RecordFile { trials, ..crate::report::verdict::tests::file(ID, "", &[]) };
         file.run.config.experiments = vec![ID];
         let summary = Summary::of(&file);
         let lines = lines(&summary);
@@ -241,7 +241,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
         assert!(!reads_entries || outcome.checks.verified > 0 || spec.variant == works::LONG_READER, "{key}");
         trials.push(Trial { spec, outcome });
     }
-    let mut file = RecordFile { trials, ..crate::verdict::tests::file(ID, "", &[]) };
+    let mut file = RecordFile { trials, ..crate::report::verdict::tests::file(ID, "", &[]) };
     file.run.config.experiments = vec![ID];
     let summary = Summary::of(&file);
     let lines = lines(&summary);
@@ -251,7 +251,8 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
                 |line: &&rules::Line<'_, '_>| line.row.variant == row.variant && std::ptr::eq(line.quantity, quantity);
             let line = lines.iter().find(of_row).unwrap_or_else(|| panic!("{}: {}", row.title, quantity.name));
             assert!(line.spread().is_some(), "{}", line.title());
-            let there = |other: &&works::Beside| kind_of(other.method.id).is_none_or(crate::stores::Kind::is_built);
+            let there =
+                |other: &&works::Beside| kind_of(other.method.id).is_none_or(crate::measure::stores::Kind::is_built);
             assert_eq!(line.beside.len(), quantity.beside.iter().filter(there).count(), "{}", line.title());
             // Without a reader nothing may grow, so the ratio is over zero and does not exist.
             let is_rate = row.variant != works::LONG_READER;
@@ -265,7 +266,7 @@ fn every_planned_trial_runs_with_right_answers_and_every_row_has_its_lines() {
     let mut found = Vec::new();
     (Engine.description().findings)(&summary, &mut found);
     assert!(found.iter().any(|finding| finding.text.contains("the aim, at least 0.95")), "{found:?}");
-    let (table, report) = (crate::table::summary_table(&file, 200), crate::report::html(&file).unwrap());
+    let (table, report) = (crate::report::table::summary_table(&file, 200), crate::report::html(&file).unwrap());
     for shown in ["device", "≥ 0.95", "idle executor"] {
         assert!(table.contains(shown) && report.contains(shown), "{shown}: {table}");
     }

@@ -5,10 +5,10 @@ use super::works::{COMMIT, GROWTH, TICKER, row_of};
 use super::{ID, IDLE_EXECUTOR, data_title};
 use crate::experiment::{Section, TargetView};
 use crate::format::{Unit, digits};
-use crate::literature::{LiteratureTable, REDB, row};
 use crate::methods;
 use crate::show::columns::{Column, Sheet};
 use crate::show::figures::{Figure, Table, costs, latencies, rates};
+use crate::show::literature::{LiteratureTable, REDB, row};
 use crate::summary::{Group, Metric, Summary, is_plain};
 
 /// The question that `engine` answers, in one line, as the report shows it.

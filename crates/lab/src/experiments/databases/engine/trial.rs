@@ -13,16 +13,15 @@ use serde::{Deserialize, Serialize};
 use super::super::Folder;
 use super::works::{PEERS, Row};
 use super::{CACHE, LOG, number};
-use crate::entries::{Data, mix};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::cache;
-use crate::measure::{self, Measurement, Work};
+use crate::measure::entries::{Data, mix};
+use crate::measure::stores::{self, Engine, Room, Start, Store};
+use crate::measure::{self, Measurement, Work, read_loops};
 use crate::methods::NOFAULT;
 use crate::paths::shown;
-use crate::read_loops;
 use crate::record::{CacheState, Outcome, TrialSpec};
-use crate::stores::{self, Engine, Room, Start, Store};
 
 /// Number of gets in a batch of warming reads, and number of batches between two checks whether the engine is warm.
 const WARM_BATCH: usize = 256;

@@ -15,13 +15,13 @@ use nofault_io::folder::{Backend, open_disk};
 use super::trial::{State, Trial, copy_files, go_on, order, rewrite};
 use super::works::{GROWTH, SCAN_REWRITTEN, SECONDS_PER_LOG};
 use super::{UPDATES, number};
-use crate::entries::{Data, mix};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format::bytes as shown;
+use crate::measure::entries::{Data, mix};
+use crate::measure::stores::{Engine, Start, Store, fill_counted};
 use crate::measure::{Work, Worker};
 use crate::methods::NOFAULT;
 use crate::record::Outcome;
-use crate::stores::{Engine, Start, Store, fill_counted};
 
 /// Number of entries in a batch of puts.
 const BATCH: u64 = 1000;

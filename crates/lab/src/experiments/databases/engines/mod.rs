@@ -24,18 +24,17 @@ use crate::config::check::seconds;
 use crate::config::flags::{self, Use};
 use crate::config::params::ParametersOf;
 use crate::config::{self, Config, GIB, MIB, Preset};
-use crate::entries::{Data, KEY_BYTES, Zipfian};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{Available, Context, Description, Experiment, Needs, Plan, Section, Stores, TargetView};
 use crate::format::bytes;
-use crate::measure::{self, Measurement, Work, Worker, unix_ms};
+use crate::measure::entries::{Data, KEY_BYTES, Zipfian};
+use crate::measure::mixes::{MIXES, Mix};
+use crate::measure::stores::{self, KINDS, Kind, Room, Start, Store, kind_of};
+use crate::measure::{self, Measurement, Work, Worker, read_loops, unix_ms};
 use crate::methods::{Family, Method, methods};
-use crate::mixes::{MIXES, Mix};
-use crate::read_loops;
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
 use crate::show::figures::{Figure, costs, latencies, rates};
-use crate::stores::{self, KINDS, Kind, Room, Start, Store, kind_of};
 use crate::summary::{Basis, Metric, Summary};
 
 /// The variant that fills an empty store.
@@ -388,10 +387,11 @@ fn used(
     let mix = mix_of(&spec.variant);
     let zipfian = mix.map(|_| Zipfian::new(data.count, 0));
     for thread in 0..spec.params.threads {
-        let (history, seed) = (&history, crate::entries::mix(spec.seed) ^ crate::entries::mix(u64::from(thread)));
+        let (history, seed) =
+            (&history, crate::measure::entries::mix(spec.seed) ^ crate::measure::entries::mix(u64::from(thread)));
         works.push(match (mix, &zipfian) {
             (Some(mix), Some(zipfian)) => Box::new(move |worker| {
-                let chooser = crate::mixes::Chooser::new(mix, data.count, zipfian, seed);
+                let chooser = crate::measure::mixes::Chooser::new(mix, data.count, zipfian, seed);
                 trial::mix(worker, store, history, chooser, warm, cancel)
             }),
             _ if spec.variant == COMMIT || spec.variant == COMMIT_MANY => {

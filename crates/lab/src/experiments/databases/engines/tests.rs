@@ -7,9 +7,9 @@ use nofault_sim::depth::by_depth;
 
 use super::{Parameters, trial, *};
 use crate::config::Preset;
-use crate::entries::Key;
 use crate::experiment::StoresPlace;
-use crate::stores::{LookAtEntry, LookAtValue, Reader};
+use crate::measure::entries::Key;
+use crate::measure::stores::{LookAtEntry, LookAtValue, Reader};
 
 fn config() -> Config {
     let mut config = Config::preset(Preset::Standard);
@@ -232,7 +232,7 @@ fn a_store_that_loses_updates_or_entries_is_detected() {
             cancel: &cancel,
         };
         let mix = MIXES.into_iter().find(|mix| mix.id == letter).unwrap();
-        let chooser = crate::mixes::Chooser::new(mix, data.count, &Zipfian::new(data.count, 0), 1);
+        let chooser = crate::measure::mixes::Chooser::new(mix, data.count, &Zipfian::new(data.count, 0), 1);
         let (history, cancel, store) = (&history, &cancel, &store);
         let work: Work<'_> =
             Box::new(move |worker| trial::mix(worker, store, history, chooser, Duration::ZERO, cancel));

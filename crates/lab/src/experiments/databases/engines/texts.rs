@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{COMMIT, COMMIT_MANY, ID, IN_MEMORY, LARGER, LOAD, OWN, SCAN, SCAN_AGED};
 use crate::format::Unit;
-use crate::literature::{LiteratureTable, REDB, row};
+use crate::measure::stores::not_built;
 use crate::methods;
 use crate::record::SkipCause;
 use crate::record::file::RecordFile;
 use crate::show::columns::Column;
 use crate::show::figures::{Figure, Table};
-use crate::stores::not_built;
+use crate::show::literature::{LiteratureTable, REDB, row};
 use crate::summary::{Group, Metric, Summary, is_plain, target_title};
 
 /// The question that `engines` answers, in one line, as the report shows it.

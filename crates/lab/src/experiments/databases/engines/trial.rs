@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::super::Folder;
-use crate::entries::{Data, Key, mix as spread};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::format;
 use crate::measure::Worker;
-use crate::mixes::{Chooser, Op};
+use crate::measure::entries::{Data, Key, mix as spread};
+use crate::measure::mixes::{Chooser, Op};
+use crate::measure::stores::Store;
 use crate::paths::shown;
 use crate::record::{Checks, TrialSpec};
-use crate::stores::Store;
 
 // The timed work of one thread on a store. Every answer is checked.
 
