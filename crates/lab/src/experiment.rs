@@ -17,6 +17,7 @@ use crate::judge::Finding;
 use crate::judge::claim::{Claim, Contribution};
 use crate::judge::places::Records;
 use crate::judge::reason::Evidence;
+use crate::machine::cache::Means;
 use crate::machine::device_rate::DeviceRate;
 use crate::measure::{Measurement, read_loops};
 use crate::methods::{self, Family, Method};
@@ -275,6 +276,9 @@ pub(crate) struct Available {
     pub(crate) memory: MemoryLimit,
     /// Memory limit of trials on RAM-backed devices.
     pub(crate) ram_memory: MemoryLimit,
+    /// Bytes of the pool's memory where no limit says them. Tests, whose data is tiny, have few: pinning them takes most of a trial's
+    /// time.
+    pub(crate) pool_bytes: u64,
     /// The resources of the experiments whose trials make databases, one entry for each experiment.
     pub(crate) stores: Vec<StoresPlace>,
     /// Version of fio; `None` where fio is not installed.
@@ -440,6 +444,9 @@ pub(crate) struct Context<'a> {
     pub(crate) watch: &'a Watch,
     /// Set when the user stops the run.
     pub(crate) cancel: &'a AtomicBool,
+    /// How the trial empties the page cache where it does so itself. Tests give advice only: otherwise whatever else the machine
+    /// does would read all of its files again, hundreds of times in a run of the tests.
+    pub(crate) cold: Means,
     /// Called with each tick as it ends, for live progress.
     pub(crate) on_tick: &'a mut dyn FnMut(&Tick),
 }

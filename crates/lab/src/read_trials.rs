@@ -92,7 +92,10 @@ impl Planner<'_> {
             // The same data, as a database of the engine.
             (Some(Way::Pool(_)), Some(pool)) => {
                 let mut params = params;
-                params.extra.insert("cache_bytes".into(), pool::cache_bytes(self.memory).to_string());
+                params.extra.insert(
+                    "cache_bytes".into(),
+                    pool::cache_bytes(self.memory, self.available.pool_bytes).to_string(),
+                );
                 (Target { data_bytes: self.target.data_bytes, ..pool.clone() }, params)
             }
             _ => (self.target.clone(), params),

@@ -123,8 +123,16 @@ impl<'a> Summary<'a> {
 #[cfg(test)]
 pub(crate) fn run_here(spec: &crate::record::TrialSpec) -> Result<crate::record::Outcome> {
     let (watch, cancel) = (nofault_io::counters::Watch::new(), std::sync::atomic::AtomicBool::new(false));
-    let mut context = crate::experiment::Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} };
+    let mut context =
+        crate::experiment::Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} };
     known(spec.experiment)?.execute(spec, &mut context)
+}
+
+/// How trials of tests empty the page cache: by advice, in a deep run as well as the rights allow.
+#[cfg(test)]
+pub(crate) fn cold_in_tests() -> crate::machine::cache::Means {
+    use crate::machine::cache::Means;
+    if nofault_sim::depth::is_deep() { Means::best() } else { Means::Advise }
 }
 
 /// Whether this machine lacks a means that a trial needs. The test then prints the missing means.

@@ -30,13 +30,8 @@ pub enum Means {
 }
 
 impl Means {
-    /// Returns the most thorough means that the rights of this process allow; in unit tests, advice only.
+    /// Returns the most thorough means that the rights of this process allow.
     pub fn best() -> Self {
-        // Whatever else the machine does would then read all of its files again: hundreds of times in a run of the tests.
-        #[cfg(test)]
-        if !nofault_sim::depth::is_deep() {
-            return Self::Advise;
-        }
         if system::is_root() { Self::Drop } else { Self::Advise }
     }
 }

@@ -144,7 +144,8 @@ fn execute_here(
         CacheState::Cold | CacheState::Warm => None,
     };
     let before = Snapshot::take(&watch);
-    let mut outcome = experiment.execute(spec, &mut Context { watch: &watch, cancel, on_tick })?;
+    let mut outcome =
+        experiment.execute(spec, &mut Context { watch: &watch, cancel, cold: cache::Means::best(), on_tick })?;
     let around = Snapshot::take(&watch).since(&before).named();
     noise::warn(&mut outcome, &around.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
     if let Some((warm, held)) = warm {

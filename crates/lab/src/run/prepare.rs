@@ -28,6 +28,8 @@ use crate::trace::Trace;
 
 /// Planned speed of making data files, in bytes a second.
 const MAKING_BYTES_PER_S: f64 = 1e9;
+/// Bytes of the pool's memory in trials without a limit.
+const UNLIMITED_POOL_BYTES: u64 = 256 << 20;
 
 /// Planned speed of reading data files through once, in bytes a second.
 const READING_BYTES_PER_S: f64 = 2e9;
@@ -126,6 +128,7 @@ impl RunResources {
                 root: system::is_root(),
                 no_ring: UringDisk::ring_refused().map(|refused| refused.to_string()),
                 folder: dir.path().to_path_buf(),
+                pool_bytes: UNLIMITED_POOL_BYTES,
                 ..Available::default()
             },
             ram_devices: Vec::new(),

@@ -330,7 +330,7 @@ fn open_loop(spec: &TrialSpec, context: &mut Context<'_>, layout: &Layout, way: 
     // The calibration reads other blocks, because the measured blocks would then be in memory already.
     let seed = spec.seed ^ CALIBRATION_SEED;
     let calibration = TrialSpec { seed, duration_s: spec.duration_s * CALIBRATION_SHARE, ..spec.clone() };
-    let mut quiet = Context { watch: context.watch, cancel: context.cancel, on_tick: &mut |_| {} };
+    let mut quiet = Context { watch: context.watch, cancel: context.cancel, cold: context.cold, on_tick: &mut |_| {} };
     let calibration = reads(&calibration, &mut quiet, layout, way)?;
     let closed_loop = calibration.ops as f64 / calibration.elapsed_s.max(1e-9);
     if calibration.partial {

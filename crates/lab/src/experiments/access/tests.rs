@@ -9,6 +9,7 @@ use nofault_io::counters::Watch;
 use nofault_sim::depth::by_depth;
 
 use super::{Parameters, trial, *};
+use crate::experiments::cold_in_tests;
 use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
@@ -339,7 +340,11 @@ fn the_user_can_stop_every_variant() {
     for (variant, Method { id: method, .. }, _) in METHODS {
         let spec = TrialSpec { duration_s: 3600.0, ..first(&plan, variant, method) };
         let (watch, cancel) = (Watch::new(), AtomicBool::new(true));
-        let outcome = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();
+        let outcome = execute(
+            &spec,
+            &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} },
+        )
+        .unwrap();
         assert!(outcome.partial && outcome.checks.wrong == 0, "{variant} {method}");
     }
 }

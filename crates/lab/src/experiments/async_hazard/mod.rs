@@ -233,7 +233,8 @@ fn plan_pool(config: &Config, available: &Available, variant: &str, cache: Cache
             let target = Target { data_bytes, ..pool.clone() };
             // Memory that the data cannot use is still pinned at the start of each trial.
             let enough = data_bytes.saturating_mul(2).max(CACHE_BYTES_MIN);
-            let bytes = crate::measure::read_loops::pool::cache_bytes(MemoryLimit::default()).min(enough).to_string();
+            let own = crate::measure::read_loops::pool::cache_bytes(MemoryLimit::default(), available.pool_bytes);
+            let bytes = own.min(enough).to_string();
             plan.trials.push(trial(config, &target, variant, ASYNC_POOL.id, cache, &[("cache_bytes", &bytes)]));
             return;
         }

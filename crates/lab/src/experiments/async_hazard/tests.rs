@@ -9,6 +9,7 @@ use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
+use nofault_sim::depth::by_depth;
 
 const SEED: u64 = 11;
 const BLOCKS: u64 = 64;
@@ -50,7 +51,12 @@ fn the_engines_tasks_read_the_expected_data_cold_and_warm() {
     let wanted = DataSpec { seed: SEED, data_bytes: 3 * BLOCKS * 4096 };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
     let pool = Some(pool::target(folder.path(), wanted));
-    let available = Available { small_files: files(folder.path()), pool, ..Available::default() };
+    let available = Available {
+        small_files: files(folder.path()),
+        pool,
+        pool_bytes: by_depth(16 << 20, 256 << 20),
+        ..Available::default()
+    };
     let mut config = config();
     config.change(|own: &mut Parameters| {
         own.file_bytes = BLOCKS * 4096;

@@ -184,7 +184,7 @@ impl Point<'_> {
         planner.add(&methods::PREAD_DIRECT, threads());
         planner.add(&methods::URING_DIRECT, depths().filter(|params| params.depth > 1));
         // In memory the pool is limited by CPUs, which threads share; beyond it by requests in flight, which tasks give.
-        match self.target.data_bytes <= pool::cache_bytes(self.memory) {
+        match self.target.data_bytes <= pool::cache_bytes(self.memory, available.pool_bytes) {
             true => planner.add(&methods::POOL, threads()),
             false => planner.add(&methods::POOL_TASKS, depths()),
         }

@@ -8,6 +8,7 @@ use nofault_sim::depth::by_depth;
 use super::rules::{Border, GridPoint, Separation, separate};
 use super::{Parameters, *};
 use crate::config::Preset;
+use crate::experiments::cold_in_tests;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::PoolData;
 use crate::record::MemoryMethod;
@@ -36,6 +37,7 @@ fn available(folder: &std::path::Path) -> (Available, PoolData) {
         file: file("main.data"),
         ram: vec![Target { label: "ram".into(), ..file("ram.data") }],
         pool: Some(crate::machine::pool::target(folder, wanted)),
+        pool_bytes: by_depth(16 << 20, 256 << 20),
         memory,
         ram_memory: memory,
         ..Available::default()
@@ -51,7 +53,7 @@ fn every_planned_method_settles_and_reads_the_right_blocks() {
     assert!(plan.trials.len() > 20 && plan.repeats == Some(3), "{}", plan.trials.len());
     for spec in &plan.trials {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-        let mut context = Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} };
+        let mut context = Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} };
         let outcome = Crossover.execute(spec, &mut context).unwrap_or_else(|error| panic!("{}: {error}", spec.key()));
         assert!(outcome.ops > 0 && outcome.checks.verified > 0, "{}", spec.key());
         assert_eq!((outcome.checks.wrong, outcome.checks.failed), (0, 0), "{}", spec.key());

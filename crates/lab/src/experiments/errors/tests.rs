@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::{Parameters, stores, *};
+use crate::experiments::cold_in_tests;
 use crate::machine::data::{self, DataSpec};
 
 /// The process that other tests start as their subject. Not a test by itself.
@@ -29,7 +30,8 @@ fn run(folder: &Path, variant: &str, store: &str) -> Outcome {
     let available = Available { folder: folder.to_path_buf(), ..Available::default() };
     let spec = fault_trial(&Config::default(), &available, variant, store);
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    let outcome = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+    let outcome =
+        execute(&spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} });
     outcome.unwrap_or_else(|error| panic!("{variant} {store}: {error}"))
 }
 
@@ -155,7 +157,9 @@ fn the_cost_of_checking_is_measured_on_the_same_pages() {
     assert!(!plan.trials.is_empty() && !plan.once.is_empty());
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
     for spec in &plan.trials {
-        let outcome = execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();
+        let outcome =
+            execute(spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} })
+                .unwrap();
         assert!(outcome.ops > 0 && outcome.checks.wrong == 0, "{}: {outcome:?}", spec.key());
         assert!(figure(&outcome, "ns_per_checksum") > 0.0);
     }

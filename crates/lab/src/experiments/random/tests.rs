@@ -9,6 +9,7 @@ use nofault_sim::depth::by_depth;
 
 use super::{Parameters, *};
 use crate::config::Choice;
+use crate::experiments::cold_in_tests;
 use crate::experiments::run_here;
 use crate::machine::content;
 use crate::machine::data::{self, DataSpec};
@@ -32,7 +33,14 @@ fn available(folder: &std::path::Path) -> Available {
 fn with_pool(folder: &std::path::Path) -> (Available, PoolData) {
     let wanted = DataSpec { seed: SEED, data_bytes: BLOCKS * 4096 };
     let made = PoolData::make(folder, wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
-    (Available { pool: Some(pool::target(folder, wanted)), ..available(folder) }, made)
+    (
+        Available {
+            pool: Some(pool::target(folder, wanted)),
+            pool_bytes: by_depth(16 << 20, 256 << 20),
+            ..available(folder)
+        },
+        made,
+    )
 }
 
 fn config() -> Config {
@@ -154,7 +162,9 @@ fn a_file_cut_while_it_is_mapped_is_an_error_too() {
         }
     };
     let spec = TrialSpec { duration_s: 4.0, ..spec };
-    let error = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut on_tick }).unwrap_err();
+    let error =
+        execute(&spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut on_tick })
+            .unwrap_err();
     assert!(error.to_string().contains("truncated"), "{error}");
 }
 

@@ -8,6 +8,7 @@ use nofault_sim::depth::by_depth;
 use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::error::{LabError, LabErrorKind};
+use crate::experiments::cold_in_tests;
 use crate::experiments::run_here;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::memory::CgroupGuard;
@@ -50,6 +51,7 @@ fn available(folder: &std::path::Path, method: MemoryMethod) -> (Available, Pool
     let available = Available {
         file: data::ensure_file(&folder.join("main.data"), wanted, &|_, _| {}, &cancel).unwrap(),
         pool: Some(crate::machine::pool::target(folder, wanted)),
+        pool_bytes: by_depth(16 << 20, 256 << 20),
         memory: MemoryLimit { method, bytes: limit_bytes() },
         ..Available::default()
     };
@@ -127,7 +129,9 @@ fn a_stopped_run_ends_both_processes_and_is_partial() {
     let plan = plan(&config(), &available);
     let spec = plan.trials.iter().find(|spec| spec.variant == PRESSURE).unwrap();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(true));
-    let outcome = Rss.execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap();
+    let outcome = Rss
+        .execute(spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} })
+        .unwrap();
     assert!(outcome.partial);
 }
 

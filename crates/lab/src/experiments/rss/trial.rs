@@ -15,6 +15,7 @@ use super::{LIMIT, READS, UNDER_PRESSURE_S};
 use crate::child::{Orders, Running, send, this_program};
 use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
+use crate::machine::cache::Means;
 use crate::machine::footprint::{CgroupMemory, Footprint};
 use crate::machine::memory::CgroupGuard;
 use crate::measure::read_loops::Pattern;
@@ -137,7 +138,8 @@ pub fn serve(input: impl Read, mut output: impl Write) -> Result<()> {
                     gone.store(true, Ordering::Relaxed);
                 }
             };
-            let outcome = read(&spec, &mut Context { watch: &watch, cancel: &gone, on_tick: &mut on_tick })?;
+            let outcome =
+                read(&spec, &mut Context { watch: &watch, cancel: &gone, cold: Means::Advise, on_tick: &mut on_tick })?;
             send(&mut output, &Progress { amount: 0, wrong: outcome.checks.wrong })
         }
         Order::Allocate => {

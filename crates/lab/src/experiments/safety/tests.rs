@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 use nofault_io::counters::Watch;
 
 use super::{Parameters, trial, *};
+use crate::experiments::cold_in_tests;
 use crate::record::MemoryLimit;
 
 /// The process that other tests start and kill. Not a test by itself.
@@ -31,7 +32,8 @@ fn planned() -> (tempfile::TempDir, Plan) {
 
 fn run(spec: &TrialSpec) -> Outcome {
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    let outcome = execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+    let outcome =
+        execute(spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} });
     outcome.unwrap_or_else(|error| panic!("{}: {error}", spec.key()))
 }
 
@@ -40,7 +42,10 @@ fn uncommitted_bytes_of_a_shared_map_are_on_disk_and_those_of_a_private_one_are_
     let (folder, plan) = planned();
     for spec in plan.trials.iter().filter(|spec| spec.variant == STEAL) {
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-        let outcome = match execute(spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+        let outcome = match execute(
+            spec,
+            &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} },
+        ) {
             Err(error) if error.kind() == LabErrorKind::Unsupported => return eprintln!("skipped: {error}"),
             outcome => outcome.unwrap(),
         };
@@ -61,7 +66,10 @@ fn a_disk_that_was_not_read_gives_no_figure() {
     {
         let spec = TrialSpec { duration_s: seconds, ..by_kernel.clone() };
         let (watch, cancel) = (Watch::new(), AtomicBool::new(cancelled));
-        let told = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+        let told = execute(
+            &spec,
+            &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} },
+        );
         assert_eq!(told.map_err(|error| error.kind()).map(|outcome| outcome.figures), Err(kind), "{seconds} s");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch folders are removed");
@@ -82,7 +90,9 @@ fn changes_larger_than_memory_are_planned_and_give_no_figure_where_memory_holds_
     // This test has no limit: all pages stay.
     spec.target.data_bytes = 2 << 20;
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    let error = execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }).unwrap_err();
+    let error =
+        execute(&spec, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} })
+            .unwrap_err();
     assert_eq!(error.kind(), LabErrorKind::Unsupported, "{error}");
     let without = plan(&Config::preset(Preset::Standard), &Available::default());
     assert!(without.skips.iter().any(|skip| skip.reason.contains("larger than memory")));
@@ -121,6 +131,7 @@ fn longer_presets_wait_for_the_kernel_and_take_more_writers() {
     let mut unknown = plan.trials[0].clone();
     unknown.method = "no-such-method".into();
     let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-    let refused = execute(&unknown, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} });
+    let refused =
+        execute(&unknown, &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} });
     assert_eq!(refused.unwrap_err().kind(), LabErrorKind::Usage);
 }

@@ -45,7 +45,11 @@ fn every_planned_scan_verifies_its_blocks_and_sums_the_same_sample() {
     let folder = tempfile::tempdir().unwrap();
     let wanted = DataSpec { seed: SEED, data_bytes: DATA_BYTES };
     let _pool = PoolData::make(folder.path(), wanted, &|_, _| {}, &AtomicBool::new(false)).unwrap();
-    let available = Available { pool: Some(pool::target(folder.path(), wanted)), ..available(folder.path()) };
+    let available = Available {
+        pool: Some(pool::target(folder.path(), wanted)),
+        pool_bytes: by_depth(16 << 20, 256 << 20),
+        ..available(folder.path())
+    };
     let trials = plan(&config(), &available).trials;
     assert!(trials.iter().any(|spec| spec.method == "pool" && spec.params.threads == 1));
     let mut sums: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();

@@ -206,7 +206,7 @@ fn plan(config: &Config, available: &Available) -> Plan {
     }
     match &available.pool {
         Some(target) => {
-            let extra = [("cache_bytes", read_loops::pool::cache_bytes(memory).to_string())];
+            let extra = [("cache_bytes", read_loops::pool::cache_bytes(memory, available.pool_bytes).to_string())];
             plan.trials.extend(trial::LEAF_METHODS.map(|method| trial(LEAF_SCAN, method, target, memory, &extra)));
             if has_mapped_tree(config) {
                 let paths = vec![available.stores_folder(ID)];

@@ -7,9 +7,11 @@ use nofault_io::counters::Watch;
 use super::{Parameters, trial, *};
 use crate::error::LabErrorKind;
 use crate::experiment::StoresPlace;
+use crate::experiments::cold_in_tests;
 use crate::machine::data::{self, DataSpec};
 use crate::machine::pool::{self, PoolData};
 use crate::record::MemoryMethod;
+use nofault_sim::depth::by_depth;
 
 const WANTED: DataSpec = DataSpec { seed: 11, data_bytes: 2048 * 4096 };
 
@@ -25,6 +27,7 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
     let available = Available {
         file: data::target("file", &[&path], WANTED),
         pool: Some(pool::target(folder.path(), WANTED)),
+        pool_bytes: by_depth(16 << 20, 256 << 20),
         // The locked part is as large as a user without rights may lock.
         memory,
         folder: folder.path().to_path_buf(),
@@ -44,7 +47,10 @@ fn every_work_around_reads_the_same_data_as_plain_touches_and_records_its_cost()
         // On a busy machine a thread may get no CPU in so short a time: the trial is then run again for twice the time.
         let mut spec = spec.clone();
         let measured = loop {
-            match execute(&spec, &mut Context { watch: &watch, cancel: &cancel, on_tick: &mut |_| {} }) {
+            match execute(
+                &spec,
+                &mut Context { watch: &watch, cancel: &cancel, cold: cold_in_tests(), on_tick: &mut |_| {} },
+            ) {
                 Ok(outcome) if outcome.ops == 0 => spec.duration_s *= 2.0,
                 measured => break measured,
             }

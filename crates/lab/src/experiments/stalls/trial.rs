@@ -550,7 +550,7 @@ fn of_engine(spec: &TrialSpec, ahead: usize, context: &mut Context<'_>) -> Resul
 
 /// Scans the tree over a mapped file: told RANDOM or nothing, and with this many leaves asked for ahead.
 fn of_map(spec: &TrialSpec, (random, ahead): (bool, usize), context: &mut Context<'_>) -> Result<Outcome> {
-    let store = open_tree(spec, random, context.cancel)?;
+    let store = open_tree(spec, random, context.cancel, context.cold)?;
     let snapshot = store.snapshot();
     scans(spec, context, || {
         let mut range = snapshot.leaf_scan(ahead);
@@ -609,14 +609,14 @@ pub(super) const MAKE_BYTES_PER_S: f64 = 150e6;
 ///
 /// # Errors
 /// `Usage` for a target that is not one folder, `Interrupted`, or the error of the system or the store.
-fn open_tree(spec: &TrialSpec, random: bool, cancel: &AtomicBool) -> Result<Store> {
+fn open_tree(spec: &TrialSpec, random: bool, cancel: &AtomicBool, cold: Means) -> Result<Store> {
     let [folder] = &spec.target.paths[..] else {
         return Err(LabError::new(LabErrorKind::Usage, "stalls: a mapped tree lies in one folder"));
     };
     let (tree, note) = (Path::new(folder).join("tree"), Path::new(folder).join("tree.content"));
     let content = format!("{} bytes, seed {:?}\n", spec.target.data_bytes, spec.target.content_seed);
     if fs::read_to_string(&note).unwrap_or_default() != content {
-        make(spec, &tree, cancel)?;
+        make(spec, &tree, cancel, cold)?;
         fs::write(&note, content).map_err(|error| LabError::system(shown(&note), &error))?;
     }
     // SAFETY: the folder is the lab's own, and one trial at a time opens its files.
@@ -629,7 +629,7 @@ fn settings(spec: &TrialSpec, random: bool) -> Settings {
     Settings { map_bytes, random, ..Settings::new(Protocol::Shadow(WriteBack::Call)) }
 }
 
-fn make(spec: &TrialSpec, tree: &Path, cancel: &AtomicBool) -> Result<()> {
+fn make(spec: &TrialSpec, tree: &Path, cancel: &AtomicBool, cold: Means) -> Result<()> {
     match fs::remove_dir_all(tree) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(LabError::system(format!("empty {}", shown(&tree)), &error));
@@ -651,12 +651,13 @@ fn make(spec: &TrialSpec, tree: &Path, cancel: &AtomicBool) -> Result<()> {
         store.write(&batch)?;
     }
     drop(store);
-    cache::make_cold(&[tree], Means::best()).map(drop)
+    cache::make_cold(&[tree], cold).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::cold_in_tests;
     use crate::machine::data::DataSpec;
 
     #[test]
@@ -666,7 +667,7 @@ mod tests {
         let mut file = crate::report::verdict::tests::file(super::super::ID, "leaf-scan", &[("mmap-scan-normal", 1.0)]);
         let mut spec = file.trials.remove(0).spec;
         spec.target = crate::machine::data::target("file", &[folder.path()], wanted);
-        let open_tree = |spec: &TrialSpec| open_tree(spec, true, &AtomicBool::new(false));
+        let open_tree = |spec: &TrialSpec| open_tree(spec, true, &AtomicBool::new(false), cold_in_tests());
         let store = open_tree(&spec).unwrap();
         let verified = store.verify().unwrap();
         assert_eq!(verified.entries, 3000 * pool::ENTRIES_PER_BLOCK);
@@ -693,7 +694,7 @@ mod tests {
         let other = open_tree(&spec).unwrap();
         let value = other.get(&pool::key(0, 0)).unwrap().unwrap();
         assert!(pool::is_right(&value, 6, 0), "other data: made anew");
-        let cancelled = |spec: &TrialSpec| super::open_tree(spec, true, &AtomicBool::new(true));
+        let cancelled = |spec: &TrialSpec| super::open_tree(spec, true, &AtomicBool::new(true), cold_in_tests());
         drop(other);
         spec.target.content_seed = Some(7);
         assert_eq!(cancelled(&spec).err().unwrap().kind(), LabErrorKind::Interrupted);

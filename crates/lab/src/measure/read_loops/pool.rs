@@ -40,18 +40,16 @@ pub enum Calls {
 }
 
 /// Memory setting for the engine under a limit, chosen so that its use, up to 1.3 times the setting plus 64 MiB, stays
-/// within the limit. At least a third of the limit and 16 MiB; 256 MiB without a limit.
-pub fn cache_bytes(limit: MemoryLimit) -> u64 {
-    if limit.method == MemoryMethod::None {
-        // The data of unit tests is tiny, and pinning the cache is most of the time of their trials.
-        #[cfg(test)]
-        if !nofault_sim::depth::is_deep() {
-            return 16 << 20;
+/// within the limit. At least a third of the limit; without a limit `unlimited_bytes`; 16 MiB in any case.
+pub fn cache_bytes(limit: MemoryLimit, unlimited_bytes: u64) -> u64 {
+    let bytes = match limit.method {
+        MemoryMethod::None => unlimited_bytes,
+        _ => {
+            let within = limit.bytes.saturating_sub(64 << 20) as f64 / 1.3;
+            (within as u64).max(limit.bytes / 3)
         }
-        return 256 << 20;
-    }
-    let within = limit.bytes.saturating_sub(64 << 20) as f64 / 1.3;
-    (within as u64).max(limit.bytes / 3).max(16 << 20)
+    };
+    bytes.max(16 << 20)
 }
 
 /// The open database of a trial, shared by its workers.

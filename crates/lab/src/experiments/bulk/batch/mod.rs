@@ -173,7 +173,7 @@ fn trial(config: &Config, available: &Available, (variant, method): (&str, &str)
     let extra = &mut spec.params.extra;
     extra.insert(PAGES.into(), pages.to_string());
     if method == BATCH_GET_MANY {
-        extra.insert("cache_bytes".into(), pool::cache_bytes(memory).to_string());
+        extra.insert("cache_bytes".into(), pool::cache_bytes(memory, available.pool_bytes).to_string());
         spec.target = Target { data_bytes, ..available.pool.clone().unwrap_or_default() };
     }
     if method.ends_with("-threads") {

@@ -33,6 +33,7 @@ fn available(folder: &std::path::Path) -> (Available, PoolData) {
     let available = Available {
         file: data::ensure_file(&folder.join("main.data"), wanted, &|_, _| {}, &cancel).unwrap(),
         pool: Some(crate::machine::pool::target(folder, wanted)),
+        pool_bytes: by_depth(16 << 20, 256 << 20),
         memory: MemoryLimit { method: MemoryMethod::LargeFile, bytes: BLOCKS * 4096 / 2 },
         ..Available::default()
     };

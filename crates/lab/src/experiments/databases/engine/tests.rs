@@ -14,6 +14,7 @@ use super::{INTERVAL, Parameters, data_title, is_in_ram, *};
 use crate::config::Preset;
 use crate::error::{LabErrorKind, Result};
 use crate::experiment::{Available, Context, Plan, StoresPlace};
+use crate::experiments::cold_in_tests;
 use crate::measure::stores::kind_of;
 use crate::methods::{BF_TREE, LMDB, NOFAULT};
 use crate::record::file::RecordFile;
@@ -46,7 +47,7 @@ fn available(folder: &Path) -> Available {
 
 fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
     let watch = Watch::new();
-    Engine.execute(spec, &mut Context { watch: &watch, cancel, on_tick: &mut |_| {} })
+    Engine.execute(spec, &mut Context { watch: &watch, cancel, cold: cold_in_tests(), on_tick: &mut |_| {} })
 }
 
 fn all(plan: &Plan) -> Vec<TrialSpec> {

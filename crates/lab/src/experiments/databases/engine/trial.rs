@@ -84,7 +84,7 @@ impl Trial<'_, '_> {
     /// use, or for a crashed database the bytes of its log.
     pub(super) fn have(&self, state: State) -> Result<u64> {
         let (settings, data, cancel) = (self.settings()?, self.data, self.context.cancel);
-        self.place.have(self.spec, &self.content(NOFAULT.id, state)?, |folder| match state {
+        self.place.have((self.spec, self.context.cold), &self.content(NOFAULT.id, state)?, |folder| match state {
             State::Crashed => crashed(folder, &settings, data, number(self.spec, LOG)?, cancel),
             State::Loaded | State::Rewritten => {
                 let engine = Engine::create(folder, &settings)?;
@@ -133,7 +133,7 @@ impl Trial<'_, '_> {
         let method = self.spec.method.as_str();
         if PEERS.contains(&method) {
             let (data, cancel) = (self.data, self.context.cancel);
-            self.place.have(self.spec, &self.content(method, State::Loaded)?, |folder| {
+            self.place.have((self.spec, self.context.cold), &self.content(method, State::Loaded)?, |folder| {
                 let store = self.open(folder, Start::New)?;
                 store.fill(&mut data.entries().take_while(|_| !cancel.load(Ordering::Relaxed)))?;
                 go_on(cancel).map(|()| 0)
@@ -288,7 +288,7 @@ impl Place {
     /// The error of `make`, or the system's error.
     pub(super) fn have(
         &self,
-        spec: &TrialSpec,
+        (spec, cold): (&TrialSpec, cache::Means),
         content: &Content,
         make: impl FnOnce(&Path) -> Result<u64>,
     ) -> Result<u64> {
@@ -300,7 +300,7 @@ impl Place {
         let bytes = make(&self.clear()?)?;
         self.keep(content, bytes)?;
         if spec.cache == CacheState::Cold {
-            cache::make_cold(&[&self.store()], cache::Means::best())?;
+            cache::make_cold(&[&self.store()], cold)?;
         }
         Ok(bytes)
     }

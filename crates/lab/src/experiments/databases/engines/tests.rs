@@ -8,6 +8,7 @@ use nofault_sim::depth::by_depth;
 use super::{Parameters, trial, *};
 use crate::config::Preset;
 use crate::experiment::StoresPlace;
+use crate::experiments::cold_in_tests;
 use crate::measure::entries::Key;
 use crate::measure::stores::{LookAtEntry, LookAtValue, Reader};
 
@@ -39,7 +40,7 @@ fn available(folder: &Path) -> Available {
 
 fn run(spec: &TrialSpec, cancel: &AtomicBool) -> Result<Outcome> {
     let watch = Watch::new();
-    execute(spec, &mut Context { watch: &watch, cancel, on_tick: &mut |_| {} })
+    execute(spec, &mut Context { watch: &watch, cancel, cold: cold_in_tests(), on_tick: &mut |_| {} })
 }
 
 #[test]
