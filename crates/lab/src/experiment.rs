@@ -39,16 +39,8 @@ pub(crate) struct Description {
     pub(crate) plan: fn(&Config, &Available) -> Plan,
     /// Measures one trial, in this process; see [`Experiment::execute`].
     pub(crate) execute: fn(&TrialSpec, &mut Context<'_>) -> Result<Outcome>,
-    /// The question that the experiment answers, in one line.
-    pub(crate) question: &'static str,
-    /// The figure that answers the question in a summary of one row for each experiment, in words. It is chosen here, so that
-    /// every run shows the same one, whatever it measured; the finding with a key figure has its value. Empty for an
-    /// experiment without such a row.
-    pub(crate) main_figure: &'static str,
-    /// How the experiment measures, in words.
-    pub(crate) procedure: &'static str,
-    /// Conditions under which the experiment's answer would differ: ideas for further measurements.
-    pub(crate) change: &'static [&'static str],
+    /// The fixed texts.
+    pub(crate) texts: Texts,
     /// The rank of the experiment's main figure in a summary for a reader with little time: the lowest comes first.
     pub(crate) rank: u32,
     /// Whether the experiment is part of a quick run naming no experiments. An experiment outside it still runs in
@@ -81,6 +73,25 @@ pub(crate) struct Description {
     pub(crate) literature: &'static [LiteratureTable],
 }
 
+/// The fixed texts of an experiment, the same for all figures.
+pub(crate) struct Texts {
+    /// The question that the experiment answers, in one line.
+    pub(crate) question: &'static str,
+    /// The figure that answers the question in a summary of one row for each experiment, in words. It is chosen here, so that
+    /// every run shows the same one, whatever it measured; the finding with a key figure has its value. Empty for an
+    /// experiment without such a row.
+    pub(crate) main_figure: &'static str,
+    /// How the experiment measures, in words.
+    pub(crate) procedure: &'static str,
+    /// Conditions under which the experiment's answer would differ: ideas for further measurements.
+    pub(crate) change: &'static [&'static str],
+}
+
+impl Texts {
+    /// No texts: the base of all texts.
+    pub(crate) const NONE: Self = Self { question: "", main_figure: "", procedure: "", change: &[] };
+}
+
 /// Finds an experiment's part of the evidence for a claim that several experiments decide together.
 pub(crate) type Contribute = for<'s> fn(&'s Records<'s>) -> Contribution<'s>;
 
@@ -92,10 +103,7 @@ impl Description {
             params,
             plan: |_, _| Plan::default(),
             execute: |spec, _| Err(read_loops::unknown(spec)),
-            question: "",
-            main_figure: "",
-            procedure: "",
-            change: &[],
+            texts: Texts::NONE,
             rank: u32::MAX,
             in_quick: true,
             needs_trace: false,

@@ -166,8 +166,12 @@ mod tests {
     fn every_experiment_states_its_question_procedure_and_conditions() {
         for experiment in ALL {
             let description = experiment.description();
-            assert!(!description.question.is_empty() && !description.procedure.is_empty(), "{}", experiment.id());
-            assert!(!description.change.is_empty() && description.rank < u32::MAX, "{}", experiment.id());
+            assert!(
+                !description.texts.question.is_empty() && !description.texts.procedure.is_empty(),
+                "{}",
+                experiment.id()
+            );
+            assert!(!description.texts.change.is_empty() && description.rank < u32::MAX, "{}", experiment.id());
         }
     }
 
@@ -175,7 +179,7 @@ mod tests {
     fn the_main_figures_fit_a_terminal_and_stand_in_the_documents() {
         let documents = include_str!("../../../../docs/claims.md");
         for description in ALL.map(|experiment| experiment.description()) {
-            let (id, figure) = (description.id, description.main_figure);
+            let (id, figure) = (description.id, description.texts.main_figure);
             assert!(figure.chars().count() <= 64, "{id}: {figure}");
             assert!(figure.is_empty() || documents.contains(&format!("| `{id}` | {figure} |")), "{id}: {figure}");
         }

@@ -56,10 +56,10 @@ pub struct MainFigure {
 /// Makes the row of each measured experiment that has one, in the order of the experiments.
 pub fn main_figures(file: &RecordFile, summary: &Summary<'_>, findings: &[Finding]) -> Vec<MainFigure> {
     let measured = experiments::ALL.into_iter().map(|experiment| experiment.description()).filter(|description| {
-        !description.main_figure.is_empty() && summary.of_experiment(description.id).next().is_some()
+        !description.texts.main_figure.is_empty() && summary.of_experiment(description.id).next().is_some()
     });
     let row = |description: &Description| {
-        let (experiment, figure) = (description.id, description.main_figure);
+        let (experiment, figure) = (description.id, description.texts.main_figure);
         let own = findings.iter().find(|finding| is_main(finding) && finding.experiment == Some(experiment));
         match own.and_then(|finding| Some((finding, finding.key_figure.clone()?))) {
             Some((finding, KeyFigure { value, detail })) => {

@@ -191,9 +191,9 @@ pub fn html(file: &RecordFile) -> Result<String> {
         finding.text = format::glued(&finding.text);
         finding.key_figure.iter_mut().for_each(|figure| figure.detail = format::glued(&figure.detail));
     }
-    let main = main_figures(file, &summary, &findings)
-        .into_iter()
-        .filter_map(|row| Some(Answer { question: experiments::find(row.experiment)?.description().question, row }));
+    let main = main_figures(file, &summary, &findings).into_iter().filter_map(|row| {
+        Some(Answer { question: experiments::find(row.experiment)?.description().texts.question, row })
+    });
     let main: Vec<Answer> = main.collect();
     let undecided_count = findings.iter().filter(|finding| finding.kind == Kind::Inconclusive).count();
     let warnings: Vec<&Finding> = findings.iter().filter(|finding| finding.kind == Kind::Warning).collect();
@@ -287,12 +287,12 @@ fn section(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>
     });
     Section {
         id: id.name(),
-        question: experiment.description().question,
+        question: experiment.description().texts.question,
         findings: own.cloned().collect(),
         figures: figures(experiment, summary),
         method: text::method(experiment, file, summary),
         literature: literature.collect(),
-        change: experiment.description().change,
+        change: experiment.description().texts.change,
         skips: skips(id, file),
     }
 }

@@ -62,7 +62,7 @@ fn drawn(summary: &Summary<'_>) -> Vec<(String, &'static str, Figure)> {
     let of_experiment = |experiment: &'static dyn Experiment| {
         let name = experiment.id().name();
         let named = move |figure: Figure| {
-            (format!("{name}/{}", slug(&figure.title)), experiment.description().question, figure)
+            (format!("{name}/{}", slug(&figure.title)), experiment.description().texts.question, figure)
         };
         figures(experiment, summary).into_iter().map(named)
     };

@@ -9,7 +9,7 @@ use crate::summary::{Group, Summary};
 
 /// Describes how an experiment was measured, with the parameters of these records.
 pub(crate) fn method(experiment: &dyn Experiment, file: &RecordFile, summary: &Summary<'_>) -> Vec<String> {
-    let mut lines: Vec<String> = vec![experiment.description().procedure.into()];
+    let mut lines: Vec<String> = vec![experiment.description().texts.procedure.into()];
     let groups: Vec<&Group<'_>> = summary.of_experiment(experiment.id()).collect();
     if groups.is_empty() {
         return lines;

@@ -117,10 +117,7 @@ pub(crate) struct AsyncHazard;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 1,
     methods: OWN,
     findings: rules::find,

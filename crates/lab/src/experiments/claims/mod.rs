@@ -91,9 +91,7 @@ pub(crate) struct Claims;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 10,
     methods: OWN,
     claims: rules::CLAIMS,

@@ -59,10 +59,7 @@ pub(crate) struct Crossover;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 1,
     in_quick: false,
     findings: rules::find,

@@ -131,10 +131,7 @@ pub(crate) struct Errors;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 6,
     methods: OWN,
     findings: rules::find,

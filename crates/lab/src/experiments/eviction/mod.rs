@@ -66,10 +66,7 @@ pub(crate) struct Eviction;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 8,
     in_quick: false,
     methods: OWN,

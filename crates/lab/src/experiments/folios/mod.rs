@@ -52,10 +52,7 @@ pub(crate) struct Folios;
 static DESCRIPTION: Description = Description {
     plan,
     execute: trial::execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 9,
     in_quick: false,
     methods: OWN,

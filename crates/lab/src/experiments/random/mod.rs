@@ -56,10 +56,7 @@ pub(crate) struct Random;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 0,
     findings: rules::find,
     claims: rules::CLAIMS,

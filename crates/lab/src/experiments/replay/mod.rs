@@ -111,10 +111,7 @@ pub(crate) struct Replay;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 0,
     in_quick: false,
     needs_trace: true,

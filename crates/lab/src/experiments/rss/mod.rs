@@ -60,10 +60,7 @@ pub(crate) struct Rss;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 8,
     in_quick: false,
     findings: rules::find,

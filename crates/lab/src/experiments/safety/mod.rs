@@ -74,10 +74,7 @@ pub(crate) struct Safety;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 2,
     methods: OWN,
     findings: rules::find,

@@ -46,10 +46,7 @@ pub(crate) struct Scan;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 5,
     findings: rules::find,
     claims: rules::CLAIMS,

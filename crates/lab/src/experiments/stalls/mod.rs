@@ -81,10 +81,7 @@ pub(crate) struct Stalls;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 3,
     methods: OWN,
     findings: rules::find,

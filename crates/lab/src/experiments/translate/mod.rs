@@ -75,10 +75,7 @@ pub(crate) struct Translate;
 static DESCRIPTION: Description = Description {
     plan,
     execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 7,
     methods: OWN,
     findings: rules::find,

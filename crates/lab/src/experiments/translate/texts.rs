@@ -1,6 +1,7 @@
 //! What the report shows of `translate` whatever the figures: question, method and limits, published figures; and its charts and tables.
 
 use super::{ID, MAPPED, OWN, SWIZZLED};
+use crate::experiment::Texts;
 use crate::format::{Unit, bytes};
 use crate::methods;
 use crate::show::charts::{Lines, Panel, Series};
@@ -9,26 +10,22 @@ use crate::show::figures::{Figure, Table, dash, legend_of, rates};
 use crate::show::literature::{LiteratureTable, SYSTEMS, row};
 use crate::summary::{Group, Metric, Summary, target_title};
 
-/// The question that `translate` answers, in one line, as the report shows it.
-pub(super) const QUESTION: &str = "Can a buffer pool match a map when everything is in memory?";
-
-/// The figure that answers the question in one row, the same in every run.
-pub(super) const MAIN_FIGURE: &str = "time of a lookup in memory, buffer pool ÷ mmap";
-
-/// How `translate` measures, as the report explains it.
-pub(super) const METHOD: &str = "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id over frames in small and in huge pages, a hash \
+/// What the report says of the experiment whatever the figures.
+pub(super) const TEXTS: Texts = Texts {
+    question: "Can a buffer pool match a map when everything is in memory?",
+    main_figure: "time of a lookup in memory, buffer pool ÷ mmap",
+    procedure: "Pages of 4 KiB that are all in memory, found in several ways: an array indexed by page id over frames in small and in huge pages, a hash \
      table (half full), pointers swizzled into the parent, a mapped file in memory with small and with huge pages; as a control \
      the hash table behind 64 locks with a pin on each page in use. A pool stands beside the map with pages of the same size. All but the map check whether the page is resident. `access` \
      follows a random cycle through all pages, one cache line of each; `lookup` looks up random keys in a B+tree, the next one \
-     known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked.";
-
-/// Conditions under which the answer of `translate` would differ, as the report lists them.
-pub(super) const CHANGE: &[&str] = &[
-    "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
-    "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
-    "Eviction: a pool must then also know which pages are in use; the method with locks and pins shows the most expensive way.",
-    "More threads: pins of the root are writes that all threads share.",
-];
+     known only when the last value is. Nothing is evicted, so no pool pays for its replacement strategy. Each tag that is read is checked.",
+    change: &[
+        "Page ids that are not dense: an array needs room for each, and a hash table or swizzled pointers gain.",
+        "Huge pages: the fewer misses of the TLB, the more of the time is the tree's own.",
+        "Eviction: a pool must then also know which pages are in use; the method with locks and pins shows the most expensive way.",
+        "More threads: pins of the root are writes that all threads share.",
+    ],
+};
 
 /// Tables of published figures, which the report shows next to this machine's figures.
 pub(super) static TABLES: &[LiteratureTable] = &[LiteratureTable {

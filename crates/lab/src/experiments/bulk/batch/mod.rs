@@ -77,10 +77,7 @@ pub(crate) struct Batch;
 static DESCRIPTION: Description = Description {
     plan,
     execute: trial::run,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    texts: texts::TEXTS,
     rank: 4,
     in_quick: false,
     methods: OWN,

@@ -64,12 +64,9 @@ pub const ID: ExperimentId = ExperimentId::new("engine");
 pub(crate) struct Engine;
 
 static DESCRIPTION: Description = Description {
-    plan: plan,
-    execute: execute,
-    question: texts::QUESTION,
-    main_figure: texts::MAIN_FIGURE,
-    procedure: texts::METHOD,
-    change: texts::CHANGE,
+    plan,
+    execute,
+    texts: texts::TEXTS,
     rank: 10,
     methods: OWN,
     findings: rules::find,

@@ -100,7 +100,6 @@ const PAIRS: [(&str, &str, &str); 4] = [
 ];
 /// The variants that findings report, as most readers ask for them.
 const WORKS: [&str; 5] = ["ycsb-c", "ycsb-a", SCAN, COMMIT, COMMIT_MANY];
-/// Id of the engine's method.
 
 /// Adds the findings that the records of `engines` support.
 pub(super) fn find(summary: &Summary<'_>, all: &mut Vec<Finding>) {
