@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use nofault_io::counters::Watch;
 
@@ -466,14 +467,13 @@ impl<'a> Context<'a> {
     /// # Errors
     /// `Usage` when the trial's planned time is no valid length of time.
     pub(crate) fn timed(&self, spec: &TrialSpec) -> Result<Measurement<'a>> {
-        Ok(Measurement {
-            duration: read_loops::duration_of(spec)?,
-            tick: read_loops::tick_of(spec),
-            watch: self.watch,
-            memory_bytes: None,
-            fill_first: false,
-            cancel: self.cancel,
-        })
+        Ok(self.lasting(read_loops::duration_of(spec)?, read_loops::tick_of(spec)))
+    }
+
+    /// Returns the plan of a measurement of this length, with ticks of this length, that watches no memory limit.
+    pub(crate) fn lasting(&self, duration: Duration, tick: Duration) -> Measurement<'a> {
+        let (watch, cancel) = (self.watch, self.cancel);
+        Measurement { duration, tick, watch, memory_bytes: None, fill_first: false, cancel }
     }
 }
 

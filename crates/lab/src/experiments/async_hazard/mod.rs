@@ -34,7 +34,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::{
     Available, Context, Description, Experiment, Needs, Plan, PoolBytes, Section, SmallFiles, TargetView,
 };
-use crate::measure::{self, Measurement, Work, Worker};
+use crate::measure::{self, Work, Worker};
 use crate::methods::{Family, Method, methods};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
@@ -350,15 +350,8 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
             })
             .collect(),
     };
-    let plan = Measurement {
-        // Only a bound for the case that the device hangs: the trial ends when its work is done.
-        duration: Duration::from_secs(3600),
-        tick: Duration::from_secs(1),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    // Only a bound for the case that the device hangs: the trial ends when its work is done.
+    let plan = context.lasting(Duration::from_secs(3600), Duration::from_secs(1));
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
     if let Some(pool) = &pool {
         pool.record_in(&mut outcome);

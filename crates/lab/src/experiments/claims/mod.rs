@@ -35,7 +35,7 @@ use crate::experiment::{
 use crate::measure::read_loops::Pattern;
 use crate::measure::read_loops::fill::Memory;
 use crate::measure::workload::{self, Layout, PAGE_BYTES};
-use crate::measure::{self, Measurement, Work};
+use crate::measure::{self, Work};
 use crate::methods::{self, Family, Method, methods};
 use crate::read_trials::{self, Planner, params};
 use crate::record::{CacheState, ExperimentId, MemoryMethod, Outcome, Params, Skip, SkipCause, Target, TrialSpec};
@@ -273,15 +273,8 @@ fn run_timed(spec: &TrialSpec, works: Vec<Work<'_>>, context: &mut Context<'_>) 
 
 /// Runs a workload of fixed size, rather than fixed duration, to its end.
 fn run_fixed(work: Work<'_>, context: &mut Context<'_>) -> Result<Outcome> {
-    let plan = Measurement {
-        // Only a bound for the case that the device hangs: the trial ends when its work is done.
-        duration: Duration::from_secs(3600),
-        tick: Duration::from_secs(1),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    // Only a bound for the case that the device hangs: the trial ends when its work is done.
+    let plan = context.lasting(Duration::from_secs(3600), Duration::from_secs(1));
     let mut outcome = measure::run(&plan, vec![work], context.on_tick)?;
     outcome.steady = None;
     Ok(outcome)

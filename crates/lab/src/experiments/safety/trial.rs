@@ -28,7 +28,7 @@ use crate::error::{LabError, LabErrorKind, Result};
 use crate::experiment::Context;
 use crate::machine::cache;
 use crate::machine::scratch::Scratch;
-use crate::measure::{self, Measurement, Work, Worker, unix_ms};
+use crate::measure::{self, Work, Worker, unix_ms};
 use crate::methods;
 use crate::record::{Checks, Outcome, TrialSpec};
 
@@ -62,14 +62,7 @@ pub(super) fn execute_commits(spec: &TrialSpec, context: &mut Context<'_>) -> Re
     let seconds = |value: f64| Duration::try_from_secs_f64(value.max(0.05)).unwrap_or(Duration::from_secs(1));
     let measured_s = (spec.duration_s - filling_s) / (1.0 + KILLED_SHARE);
     let duration = seconds(measured_s);
-    let plan = Measurement {
-        duration,
-        tick: (duration / 10).max(Duration::from_millis(20)),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    let plan = context.lasting(duration, (duration / 10).max(Duration::from_millis(20)));
     let mut outcome = measure::run(&plan, works, context.on_tick)?;
     // The whole time counts, because checkpoints come in bursts: a window without one would look too good.
     outcome.steady = None;

@@ -54,15 +54,8 @@ pub(super) fn run_once(spec: &TrialSpec, layout: &Layout, context: &mut Context<
         *loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         Ok(())
     });
-    let plan = Measurement {
-        // Only a bound for the case that the device hangs: the trial ends when its work is done.
-        duration: Duration::from_secs(3600),
-        tick: Duration::from_millis(250),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    // Only a bound for the case that the device hangs: the trial ends when its work is done.
+    let plan = context.lasting(Duration::from_secs(3600), Duration::from_millis(250));
     let mut outcome = measure::run(&plan, vec![work], &mut *context.on_tick)?;
     // A fixed amount of work has no steady part.
     outcome.steady = None;

@@ -18,7 +18,7 @@ use crate::experiment::Context;
 use crate::machine::cache;
 use crate::measure::entries::{Data, mix};
 use crate::measure::stores::{self, Engine, Room, Start, Store};
-use crate::measure::{self, Measurement, Work, read_loops};
+use crate::measure::{self, Work, read_loops};
 use crate::methods::NOFAULT;
 use crate::paths::shown;
 use crate::record::{CacheState, Outcome, TrialSpec};
@@ -47,14 +47,10 @@ impl Trial<'_, '_> {
     pub(super) fn measure(&mut self, works: Vec<Work<'_>>) -> Result<Outcome> {
         // Only a bound for the case that the device hangs.
         let long = Duration::from_secs(24 * 3600);
-        let plan = Measurement {
-            duration: if self.row.fixed { long } else { read_loops::duration_of(self.spec)? },
-            tick: read_loops::tick_of(self.spec),
-            watch: self.context.watch,
-            memory_bytes: None,
-            fill_first: false,
-            cancel: self.context.cancel,
-        };
+        let plan = self.context.lasting(
+            if self.row.fixed { long } else { read_loops::duration_of(self.spec)? },
+            read_loops::tick_of(self.spec),
+        );
         measure::run(&plan, works, &mut *self.context.on_tick)
     }
 

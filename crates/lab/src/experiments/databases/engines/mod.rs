@@ -30,7 +30,7 @@ use crate::format::bytes;
 use crate::measure::entries::{Data, KEY_BYTES, Zipfian};
 use crate::measure::mixes::{MIXES, Mix};
 use crate::measure::stores::{self, KINDS, Kind, Room, Start, Store, kind_of};
-use crate::measure::{self, Measurement, Work, Worker, read_loops, unix_ms};
+use crate::measure::{self, Work, Worker, read_loops, unix_ms};
 use crate::methods::{Family, Method, methods};
 use crate::record::{CacheState, ExperimentId, MemoryLimit, MemoryMethod, Outcome, Params, Skip, Target, TrialSpec};
 use crate::show::columns::{self, Sheet};
@@ -333,15 +333,8 @@ fn execute(spec: &TrialSpec, context: &mut Context<'_>) -> Result<Outcome> {
 
 /// Fills an empty store, and checks some of the loaded entries.
 fn load(spec: &TrialSpec, context: &mut Context<'_>, store: &dyn Store, data: Data, place: &Place) -> Result<Outcome> {
-    let plan = Measurement {
-        // Only a bound for the case that the device hangs: the trial ends when its work is done.
-        duration: Duration::from_secs(24 * 3600),
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    // Only a bound for the case that the device hangs: the trial ends when its work is done.
+    let plan = context.lasting(Duration::from_secs(24 * 3600), read_loops::tick_of(spec));
     let works: Vec<Work<'_>> = vec![Box::new(move |worker: &mut Worker<'_>| stores::fill_counted(worker, store, data))];
     let mut outcome = measure::run(&plan, works, &mut *context.on_tick)?;
     // A fixed amount of work has no steady part.
@@ -368,15 +361,8 @@ fn used(
         let count = trial::read_all(store, data, known)?;
         cache_method = format!("all {count} entries read through the store");
     }
-    let plan = Measurement {
-        duration: read_loops::duration_of(spec)? - warm,
-        tick: read_loops::tick_of(spec),
-        watch: context.watch,
-        // Some stores never fill the memory, so every store reaches its steady state by warming up for a time.
-        memory_bytes: None,
-        fill_first: false,
-        cancel: context.cancel,
-    };
+    // Some stores never fill the memory, so every store reaches its steady state by warming up for a time.
+    let plan = context.lasting(read_loops::duration_of(spec)? - warm, read_loops::tick_of(spec));
     // Higher than any change number of an earlier trial, even at a million changes of a key each millisecond.
     let history = History::new(data, known, unix_ms() << 20);
     let cancel = context.cancel;

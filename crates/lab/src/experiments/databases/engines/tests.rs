@@ -224,7 +224,7 @@ fn a_store_that_loses_updates_or_entries_is_detected() {
     for letter in ["a", "e", "f"] {
         let history = History::new(data, data.count, unix_ms() << 20);
         let (watch, cancel) = (Watch::new(), AtomicBool::new(false));
-        let plan = Measurement {
+        let plan = measure::Measurement {
             duration: Duration::from_millis(50),
             tick: Duration::from_millis(10),
             watch: &watch,
