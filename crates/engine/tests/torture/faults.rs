@@ -153,7 +153,7 @@ fn every(seed: u64, call: Call, errno: i32, cases: u64) {
 
 #[test]
 fn a_file_that_cannot_be_opened_created_or_renamed_is_an_error_without_further_harm() {
-    for_each_seed("a_name_that_cannot_be", 1..=2, |seed| {
+    for_each_seed("a_name_that_cannot_be", 1..=by_depth(1, 2), |seed| {
         for call in [Call::Create, Call::Open, Call::Rename, Call::Remove, Call::List, Call::SyncDirectory] {
             every(seed, call, EIO, 10);
             every(seed, call, ENOSPC, 10);
