@@ -107,7 +107,7 @@ mod tests {
     use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
-    use crate::buffer_pool::tests::trouble::DeafDisk;
+    use crate::buffer_pool::tests::trouble::deaf_disk;
 
     const LEN: usize = 512;
 
@@ -116,11 +116,11 @@ mod tests {
         let world = SimWorld::new(1, SimOptions::calm());
         let disk = world.directory().create("data").unwrap();
         let deaf = Arc::new(AtomicBool::new(false));
-        let disk = DeafDisk { disk, deaf: Arc::clone(&deaf) };
+        let disk = deaf_disk(disk, Arc::clone(&deaf));
         let mut all = IoBuf::zeroed(2 * BLOCKS_AT_A_TIME * LEN, PageKind::Small).unwrap();
         all.chunks_mut(LEN).enumerate().for_each(|(at, block)| block.fill(at as u8));
         disk.perform(Op::new(0, 0, OpKind::write(all, false))).unwrap().result.unwrap();
-        let mut reader = BlockReader::open(&disk).unwrap();
+        let mut reader = BlockReader::open(&*disk).unwrap();
         let offsets: Vec<u64> = (0..2 * BLOCKS_AT_A_TIME as u64).map(|at| at * LEN as u64).collect();
         let (first, second) = offsets.split_at(BLOCKS_AT_A_TIME);
         deaf.store(true, Ordering::Relaxed);

@@ -19,10 +19,9 @@ use std::time::Duration;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability, blocking};
-use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
 use nofault_sim::depth::by_depth;
-use nofault_sim::{SimOptions, SimWorld};
+use nofault_sim::{Hooks, SimOptions, SimWorld};
 
 fn small() -> Settings {
     Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
@@ -157,7 +156,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
     for round in 0..by_depth(6, 20_u32) {
         let (tell, closed) = channel();
         let folder = Folder::open(&path, Backend::Auto).unwrap();
-        let directory: Arc<dyn Directory> = Arc::new(reaped::ReapedDirectory::new(folder, tell));
+        let directory = reaped_by_one_thread(tell).directory(Arc::new(folder));
         let db = Db::open_in(&directory, &small()).unwrap();
         drop(directory);
         let table = block_on(db.table("t")).unwrap();
@@ -168,10 +167,10 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
         });
         assert_eq!(
             dropped_by.as_deref(),
-            Some(reaped::COMPLETION_THREAD),
+            Some(COMPLETION_THREAD),
             "there was nothing to wait for, or another thread took it in"
         );
-        // The channel is disconnected when the last disk and the last queue of the database are dropped.
+        // The channel is disconnected when the last disk, the last queue and the lock of the database are dropped.
         closed.recv().unwrap_err();
         let db = blocking::Db::open(&path, &small()).unwrap();
         assert!(db.verify().unwrap().is_clean());
@@ -179,10 +178,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
     assert_no_thread_panicked();
 }
 
-/// A simulated directory whose locks tell the thread on which they are dropped: the thread that has closed the database.
-#[derive(Debug)]
-struct LockedDirectory(Arc<dyn Directory>, Mutex<Sender<Option<String>>>);
-
+/// A lock that tells the thread on which it is dropped: the thread that has closed the database.
 #[derive(Debug)]
 struct ToldLock(Mutex<Sender<Option<String>>>);
 
@@ -194,42 +190,13 @@ impl Drop for ToldLock {
     }
 }
 
-impl Directory for LockedDirectory {
-    fn create(&self, name: &str) -> nofault::io::error::Result<Arc<dyn nofault::io::disk::Disk>> {
-        self.0.create(name)
-    }
-
-    fn open(&self, name: &str) -> nofault::io::error::Result<Arc<dyn nofault::io::disk::Disk>> {
-        self.0.open(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> nofault::io::error::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> nofault::io::error::Result<()> {
-        self.0.remove(name)
-    }
-
-    fn list(&self) -> nofault::io::error::Result<Vec<String>> {
-        self.0.list()
-    }
-
-    fn sync(&self) -> nofault::io::error::Result<()> {
-        self.0.sync()
-    }
-
-    fn lock(&self, _: &str, _: &str) -> nofault::io::error::Result<Box<dyn nofault::io::disk::FileLock>> {
-        Ok(Box::new(ToldLock(Mutex::new(self.1.lock().unwrap().clone()))))
-    }
-}
-
 #[test]
 fn dropping_the_last_handle_of_a_task_leaves_the_closing_to_a_thread_and_loses_no_deferred_commit() {
     for is_of_tasks in [true, false] {
         let world = SimWorld::new(9, SimOptions::calm());
         let (tell, told) = channel();
-        let directory: Arc<dyn Directory> = Arc::new(LockedDirectory(world.directory(), Mutex::new(tell)));
+        let hooks = Hooks::new().lock(move |_, _, _| Ok(Box::new(ToldLock(Mutex::new(tell.clone())))));
+        let directory = hooks.directory(world.directory());
         let db = blocking::Db::create_in(&directory, &small()).unwrap();
         let table = db.create_table("t").unwrap();
         let mut batch = Batch::new();
@@ -249,123 +216,21 @@ fn dropping_the_last_handle_of_a_task_leaves_the_closing_to_a_thread_and_loses_n
     }
 }
 
-/// Disks that give completions to one thread of the database only, so that a test knows which thread wakes a task.
+/// Name of the thread that takes completions.
+const COMPLETION_THREAD: &str = "nofault-reads";
+
+/// Returns hooks that give completions to one thread of the database only, so that a test knows which thread wakes a task. The
+/// receiver of `open` is disconnected when all that was opened through them has been dropped.
 ///
 /// On ordinary disks a task's own thread also looks for completions when it sends a read, and on a busy machine it may find the
 /// completion of that very read. Both orders are right; a test of one order has to exclude the other.
-mod reaped {
-    use std::os::fd::BorrowedFd;
-    use std::sync::Arc;
-    use std::sync::mpsc::Sender;
-
-    use nofault_io::completion::{Completion, Op};
-    use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, QueueOptions, RefusedOp};
-    use nofault_io::error::Result;
-    use nofault_io::folder::Folder;
-
-    /// Name of the thread that takes completions.
-    pub(crate) const COMPLETION_THREAD: &str = "nofault-reads";
-
-    /// A folder of disks that give completions to one thread only. The receiver that `open` returns is disconnected
-    /// when the last of these disks, and of their queues, has been dropped.
-    #[derive(Debug)]
-    pub(crate) struct ReapedDirectory {
-        inner: Folder,
-        open: Sender<()>,
-    }
-
-    impl ReapedDirectory {
-        pub(crate) fn new(inner: Folder, open: Sender<()>) -> Self {
-            Self { inner, open }
-        }
-
-        fn disk(&self, inner: Arc<dyn Disk>) -> Arc<dyn Disk> {
-            Arc::new(ReapedDisk { inner, open: self.open.clone() })
-        }
-    }
-
-    impl Directory for ReapedDirectory {
-        fn create(&self, name: &str) -> Result<Arc<dyn Disk>> {
-            self.inner.create(name).map(|disk| self.disk(disk))
-        }
-
-        fn open(&self, name: &str) -> Result<Arc<dyn Disk>> {
-            self.inner.open(name).map(|disk| self.disk(disk))
-        }
-
-        fn rename(&self, from: &str, to: &str) -> Result<()> {
-            self.inner.rename(from, to)
-        }
-
-        fn remove(&self, name: &str) -> Result<()> {
-            self.inner.remove(name)
-        }
-
-        fn list(&self) -> Result<Vec<String>> {
-            self.inner.list()
-        }
-
-        fn sync(&self) -> Result<()> {
-            self.inner.sync()
-        }
-    }
-
-    #[derive(Debug)]
-    struct ReapedDisk {
-        inner: Arc<dyn Disk>,
-        open: Sender<()>,
-    }
-
-    impl Disk for ReapedDisk {
-        fn info(&self) -> DiskInfo {
-            self.inner.info()
-        }
-
-        fn len_bytes(&self) -> Result<u64> {
-            self.inner.len_bytes()
-        }
-
-        fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
-            Ok(Box::new(ReapedQueue { inner: self.inner.queue(options)?, _open: self.open.clone() }))
-        }
-
-        fn perform(&self, op: Op) -> Result<Completion> {
-            self.inner.perform(op)
-        }
-    }
-
-    struct ReapedQueue {
-        inner: Box<dyn Queue>,
-        _open: Sender<()>,
-    }
-
-    impl Queue for ReapedQueue {
-        fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-            self.inner.push(op)
-        }
-
-        fn submit(&mut self) -> Result<()> {
-            self.inner.submit()
-        }
-
-        /// Returns no completion to a thread that does not wait, except to the completion thread.
-        fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
-            let is_completion_thread = std::thread::current().name() == Some(COMPLETION_THREAD);
-            if wait_for > 0 || is_completion_thread { self.inner.reap(wait_for, into) } else { self.inner.submit() }
-        }
-
-        fn run(&mut self, op: Op, into: &mut Vec<Completion>) -> Result<()> {
-            self.inner.run(op, into)
-        }
-
-        fn in_flight(&self) -> usize {
-            self.inner.in_flight()
-        }
-
-        fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-            self.inner.ready_fd()
-        }
-    }
+fn reaped_by_one_thread(open: Sender<()>) -> Hooks {
+    Hooks::new().reap(move |queue, wait_for, into| {
+        let _ = &open;
+        let is_completion_thread = here().as_deref() == Some(COMPLETION_THREAD);
+        // No completion for a thread that does not wait, except the completion thread.
+        if wait_for > 0 || is_completion_thread { queue.reap(wait_for, into) } else { queue.submit() }
+    })
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

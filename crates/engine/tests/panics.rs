@@ -3,10 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "torture/threads/hooks.rs"]
-#[expect(dead_code, reason = "the torture has more use for it")]
-mod hooks;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,10 +12,7 @@ use fastrand::Rng;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability, blocking, db};
-use nofault_io::disk::Directory;
-use nofault_sim::{SimOptions, SimWorld};
-
-use self::hooks::{HookedDirectory, Hooks};
+use nofault_sim::{Hooks, SimOptions, SimWorld};
 
 /// Time after which the test calls a wait one that never ends. No wait comes near it.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -86,11 +79,12 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
     let world = SimWorld::new(7, SimOptions::calm());
     let is_armed = Arc::new(AtomicBool::new(false));
     let armed = Arc::clone(&is_armed);
-    let hooks = Hooks::new(u64::MAX, move |_| {
+    let hooks = Hooks::new().each(move || {
         let is_here = std::thread::current().name() == Some(thread);
         assert!(!(is_here && armed.load(Ordering::SeqCst)), "a fault that this test plants in {thread}");
+        true
     });
-    let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(world.directory(), hooks));
+    let directory = hooks.directory(world.directory());
     let db = blocking::Db::create_in(&directory, &settings()).unwrap();
     let table = db.create_table("t").unwrap();
     let all = (0..2 * TASKS).flat_map(|writer| (0..KEYS).map(move |number| (key(writer, number), value(number, 0))));

@@ -3,19 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "torture/threads/hooks.rs"]
-#[expect(dead_code, reason = "the torture has more use for it")]
-mod hooks;
-
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use nofault::settings::Settings;
 use nofault::{Batch, Durability, blocking};
-use nofault_io::disk::Directory;
-use nofault_sim::{SimOptions, SimWorld};
-
-use self::hooks::{HookedDirectory, Hooks};
+use nofault_sim::{Hooks, SimOptions, SimWorld};
 
 /// Time after which the test calls a wait one that never ends. No wait comes near it.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -88,8 +81,11 @@ fn use_beside_stopped_disks() {
     let stopped: Vec<_> = (0..STOPPED)
         .map(|seed| {
             let (world, of_disk) = (SimWorld::new(seed, SimOptions::calm()), Arc::clone(&stop));
-            let hooks = Hooks::new(u64::MAX, move |_| of_disk.wait_while_on());
-            let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(world.directory(), hooks));
+            let hooks = Hooks::new().each(move || {
+                of_disk.wait_while_on();
+                true
+            });
+            let directory = hooks.directory(world.directory());
             let db = blocking::Db::create_in(&directory, &settings()).unwrap();
             let table = db.create_table("t").unwrap();
             (db, table)

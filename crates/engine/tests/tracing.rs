@@ -4,10 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-#[path = "torture/threads/hooks.rs"]
-#[expect(dead_code, reason = "the torture simulates killed processes with it")]
-mod hooks;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,13 +19,11 @@ use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_sim::depth::by_depth;
-use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, Hooks, SimOptions, SimWorld};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_core::span::Current;
-
-use self::hooks::{HookedDirectory, Hooks};
 
 /// An event or the beginning of a span.
 #[derive(Debug, Clone)]
@@ -167,7 +161,7 @@ impl Pauses {
     /// Returns the directory with pauses before the calls to it and its disks.
     fn of(self: &Arc<Self>, directory: Arc<dyn Directory>) -> Arc<dyn Directory> {
         let pauses = Arc::clone(self);
-        let hooks = Hooks::new(u64::MAX, move |_| {
+        let hooks = Hooks::new().each(move || {
             let pause = {
                 let (left, pause, thread) = &mut *lock(&pauses.0);
                 let is_here = thread.is_none() || *thread == std::thread::current().name();
@@ -177,8 +171,9 @@ impl Pauses {
                 })
             };
             pause.into_iter().for_each(std::thread::sleep);
+            true
         });
-        Arc::new(HookedDirectory(directory, hooks))
+        hooks.directory(directory)
     }
 
     /// Runs `work`; the next calls in that time are paused.
@@ -263,13 +258,13 @@ fn waits_and_openings(take: &mut impl FnMut() -> Vec<Told>) {
 fn held_up(what: &str, threads: &'static [&'static str], settings: &Settings, take: &mut impl FnMut() -> Vec<Told>) {
     let calls = Arc::new(RwLock::new(()));
     let behind = Arc::clone(&calls);
-    let hooks = Hooks::new(u64::MAX, move |_| {
+    let hooks = Hooks::new().each(move || {
         if std::thread::current().name().is_some_and(|name| threads.contains(&name)) {
             drop(behind.read().unwrap_or_else(PoisonError::into_inner));
         }
+        true
     });
-    let disks = SimWorld::new(3, SimOptions::calm()).directory();
-    let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(disks, hooks));
+    let directory = hooks.directory(SimWorld::new(3, SimOptions::calm()).directory());
     let db = Db::create_in(&directory, settings).unwrap();
     let table = db.create_table("table").unwrap();
     let is_stall = |told: &Told| told.name == "stall" && told.fields["wait"] == what;

@@ -71,6 +71,13 @@
 //! would otherwise never call `reap`. Dropping a queue runs the submitted operations; operations that were only pushed
 //! may run or not.
 //!
+//! # Hooks
+//!
+//! [`Hooks`] stand before any directory or disk, simulated or real, for the calls that a test counts, delays, refuses or
+//! answers by itself.
+//!
+//! # Locks
+//!
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
 mod bytes;
@@ -78,6 +85,7 @@ mod damage;
 pub mod depth;
 mod disk;
 mod file;
+mod hooks;
 mod in_flight;
 mod names;
 mod operation;
@@ -89,6 +97,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use damage::FileSnapshot;
+pub use hooks::Hooks;
 use nofault_io::disk::Directory;
 pub use options::{Caching, Call, Defer, Effect, Fault, Rates, SimOptions};
 use state::State;

@@ -10,15 +10,14 @@ pub(crate) mod wakers;
 mod written_pages;
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{Directory, Disk, DiskInfo, Queue, RefusedOp};
+use nofault_io::disk::{Directory, Disk, Queue, RefusedOp};
 use nofault_sim::depth::{by_depth, sample};
-use nofault_sim::{SimOptions, SimWorld};
+use nofault_sim::{Hooks, SimOptions, SimWorld};
 
 use super::frames::Waiter;
 use super::page_table::Entry;

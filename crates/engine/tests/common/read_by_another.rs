@@ -5,56 +5,20 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nofault_io::disk::{Directory, Disk, FileLock, READER_RECORD_BYTES, ReaderUse, ReaderWatch};
+use nofault_io::disk::{Directory, FileLock, READER_RECORD_BYTES, ReaderUse, ReaderWatch};
 use nofault_io::error::Result;
+use nofault_sim::Hooks;
 
-#[derive(Debug)]
-pub(crate) struct ReadByAnother {
-    directory: Arc<dyn Directory>,
-    records: Arc<AtomicU64>,
-}
-
-impl ReadByAnother {
-    pub(crate) fn new(directory: Arc<dyn Directory>) -> Self {
-        Self { directory, records: Arc::default() }
-    }
-
-    /// Returns how often a writer has told its readers anything.
-    pub(crate) fn records(&self) -> u64 {
-        self.records.load(Ordering::Relaxed)
-    }
-}
-
-impl Directory for ReadByAnother {
-    fn create(&self, name: &str) -> Result<Arc<dyn Disk>> {
-        self.directory.create(name)
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn Disk>> {
-        self.directory.open(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.directory.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.directory.remove(name)
-    }
-
-    fn list(&self) -> Result<Vec<String>> {
-        self.directory.list()
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.directory.sync()
-    }
-
-    fn lock(&self, name: &str, signed: &str) -> Result<Box<dyn FileLock>> {
-        let lock = self.directory.lock(name, signed)?;
-        let watch = Arc::new(EternalReader { record: Mutex::new(None), records: Arc::clone(&self.records) });
+/// Returns the directory, and the number of times that a writer has told its readers anything.
+pub(crate) fn read_by_another(directory: Arc<dyn Directory>) -> (Arc<dyn Directory>, Arc<AtomicU64>) {
+    let records = Arc::<AtomicU64>::default();
+    let of_readers = Arc::clone(&records);
+    let hooks = Hooks::new().lock(move |directory, name, signed| {
+        let lock = directory.lock(name, signed)?;
+        let watch = Arc::new(EternalReader { record: Mutex::new(None), records: Arc::clone(&of_readers) });
         Ok(Box::new(ReadFile { lock, watch }))
-    }
+    });
+    (hooks.directory(directory), records)
 }
 
 #[derive(Debug)]

@@ -12,7 +12,6 @@
 mod check;
 mod dump;
 mod history;
-mod hooks;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -26,11 +25,10 @@ use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault_io::disk::Directory;
 use nofault_sim::depth::by_depth;
-use nofault_sim::{Caching, Call, Effect, Fault, SimOptions, SimWorld};
+use nofault_sim::{Caching, Call, Effect, Fault, Hooks, SimOptions, SimWorld};
 
 use self::check::{Checker, LISTS, MARKS, SHARED, View, own};
 use self::history::{History, HistoryRecord, Tick};
-use self::hooks::{HookedDirectory, Hooks};
 use self::workers::{LOADED_TABLES, Shared, Writer};
 use crate::power_cuts::for_minutes;
 use crate::story::{Model, blames_the_data, content, for_each_seed, tiny_with, verify};
@@ -157,19 +155,20 @@ impl Life<'_> {
             errors: Mutex::default(),
         });
         let images = Arc::new(Mutex::new(Vec::new()));
-        let hooks = self.hooks(&world, &shared, &images, end, rng);
+        let calls_left = Arc::new(AtomicU64::new(if let End::Kill(call) = end { call } else { u64::MAX }));
+        let hooks = self.hooks(&world, &shared, &images, &calls_left, rng);
         match end {
             End::Cut(event) => world.cut_after(world.events() + event),
             End::Fault(call, after) => world.inject(Fault::new(call, Effect::Errno(EIO)).after(after)),
             End::Kill(_) | End::Close => {}
         }
-        let directory: Arc<dyn Directory> = Arc::new(HookedDirectory(world.directory(), hooks.clone()));
-        let opened = Db::open_in(&directory, &setting.settings);
+        let opened = Db::open_in(&hooks.directory(world.directory()), &setting.settings);
         match opened {
             Ok(db) => self.threads(db, &shared, rng),
             Err(error) => shared.errors.lock().unwrap().push(("open".into(), error)),
         }
-        let is_over = world.is_cut() || hooks.is_dead() || world.stats().error_count > 0;
+        let is_killed = calls_left.load(Ordering::SeqCst) == 0;
+        let is_over = world.is_cut() || is_killed || world.stats().error_count > 0;
         for (name, error) in &*shared.errors.lock().unwrap_or_else(PoisonError::into_inner) {
             let fits = match error.kind() {
                 // A page that a failed sync has covered may be gone until the log brings it back.
@@ -203,20 +202,24 @@ impl Life<'_> {
         (after, found, shared.history.end_id())
     }
 
-    /// Returns hooks that copy the disk, and disturb the order of threads, at calls of the engine.
+    /// Returns hooks that copy the disk, and disturb the order of threads, at calls of the engine, until no calls are left: the
+    /// process is then treated as killed.
     fn hooks(
         &self,
         world: &SimWorld,
         shared: &Arc<Shared>,
         images: &Arc<Mutex<Vec<Image>>>,
-        end: End,
+        calls_left: &Arc<AtomicU64>,
         rng: &mut Rng,
-    ) -> Arc<Hooks> {
-        let calls = if let End::Kill(call) = end { call } else { u64::MAX };
+    ) -> Hooks {
         let (world, shared, images, images_max) =
             (world.clone(), shared.clone(), images.clone(), self.setting.images_max);
-        let (seed, count) = (rng.u64(..), AtomicU64::new(0));
-        Hooks::new(calls, move |_| {
+        let (seed, count, calls_left) = (rng.u64(..), AtomicU64::new(0), Arc::clone(calls_left));
+        Hooks::new().each(move || {
+            let left = calls_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if left.unwrap_or(0) <= 1 {
+                return false;
+            }
             let mut rng = Rng::with_seed(seed ^ count.fetch_add(1, Ordering::Relaxed));
             if rng.u32(..60) == 0 && !world.is_cut() {
                 let from = shared.history.tick();
@@ -233,6 +236,7 @@ impl Life<'_> {
             for _ in 0..rng.u32(..4) {
                 std::thread::yield_now();
             }
+            true
         })
     }
 

@@ -1,16 +1,15 @@
 //! A striped disk over simulated ones, against an array of bytes.
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nofault_io::aligned::StableBytes;
 use nofault_io::completion::{Completion, Op, OpKind, WriteData};
-use nofault_io::disk::{Disk, DiskInfo, Queue, QueueOptions, RefusedOp};
-use nofault_io::error::{Error, ErrorKind, Result};
+use nofault_io::disk::{Disk, Queue, QueueOptions};
+use nofault_io::error::{Error, ErrorKind};
 use nofault_io::striped::StripedDisk;
-use nofault_sim::{Call, Effect, Fault, Rates, SimOptions, SimWorld};
+use nofault_sim::{Call, Effect, Fault, Hooks, Rates, SimOptions, SimWorld};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{BLOCK, buffer, read, run, sync, write, write_durable};
@@ -277,69 +276,35 @@ fn a_striped_disk_needs_disks_and_stripes_that_fit_them() {
     assert_eq!(refused.error.kind(), ErrorKind::InvalidCall);
 }
 
-/// A disk whose queues refuse to submit a given number of times. A reap that waits tries a hundred times.
-#[derive(Debug)]
-struct Refusing {
-    disk: Arc<dyn Disk>,
-    times: Arc<AtomicUsize>,
-}
-
-struct RefusingQueue {
-    queue: Box<dyn Queue>,
-    unsent: Vec<Op>,
-    times: Arc<AtomicUsize>,
-}
-
-impl Disk for Refusing {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> Result<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> Result<Box<dyn Queue>> {
-        let (queue, times) = (self.disk.queue(options)?, Arc::clone(&self.times));
-        Ok(Box::new(RefusingQueue { queue, unsent: Vec::new(), times }))
-    }
-}
-
-impl Queue for RefusingQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.unsent.push(op);
-        Ok(())
-    }
-
-    fn submit(&mut self) -> Result<()> {
+/// Returns a disk whose queues refuse to submit a given number of times. A reap that waits tries a hundred times.
+fn refusing(disk: Arc<dyn Disk>, times: &Arc<AtomicUsize>) -> Arc<dyn Disk> {
+    let (unsent, times) = (Arc::new(AtomicUsize::new(0)), Arc::clone(times));
+    let pushed = Arc::clone(&unsent);
+    let submit = Arc::new(move |queue: &mut dyn Queue| {
         let less = |times: usize| times.checked_sub(1);
-        if !self.unsent.is_empty() && self.times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+        let is_asked = unsent.load(Ordering::SeqCst) > 0;
+        if is_asked && times.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
             return Err(Error::new(ErrorKind::Busy, "submit", "not now"));
         }
-        for op in self.unsent.drain(..) {
-            self.queue.push(op).map_err(|refused| refused.error)?;
-        }
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> Result<()> {
-        let mut sent = self.submit();
+        unsent.store(0, Ordering::SeqCst);
+        queue.submit()
+    });
+    let submit_first = Arc::clone(&submit);
+    let hooks = Hooks::new().submit(move |queue| submit(queue)).push(move |queue, op| {
+        pushed.fetch_add(1, Ordering::SeqCst);
+        queue.push(op)
+    });
+    let hooks = hooks.reap(move |queue, wait_for, into| {
+        let mut sent = submit_first(queue);
         let mut tries = if wait_for == 0 { 0 } else { 100 };
         while sent.is_err() && tries > 0 {
             tries -= 1;
-            sent = self.submit();
+            sent = submit_first(queue);
         }
         sent?;
-        self.queue.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.unsent.len() + self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
-    }
+        queue.reap(wait_for, into)
+    });
+    hooks.disk(disk)
 }
 
 #[test]
@@ -347,8 +312,7 @@ fn a_disk_that_refuses_operations_for_a_while_does_not_delay_the_others() {
     let world = SimWorld::new(1, SimOptions::calm());
     let times = Arc::new(AtomicUsize::new(0));
     let child = |name: &str| world.directory().create(name).unwrap();
-    let first: Arc<dyn Disk> = Arc::new(Refusing { disk: child("a"), times: Arc::clone(&times) });
-    let disk = StripedDisk::new(vec![first, child("b"), child("c")], 512).unwrap();
+    let disk = StripedDisk::new(vec![refusing(child("a"), &times), child("b"), child("c")], 512).unwrap();
     let mut queue = disk.queue(&QueueOptions::default()).unwrap();
     write(&mut *queue, 0, 1, 3 * 512).unwrap();
     let push_three = |queue: &mut dyn Queue| {

@@ -44,58 +44,24 @@ fn neighbours_are_read_together_and_a_bad_block_among_them_costs_only_its_own_pa
     }
 }
 
-/// A disk that records the most reads in progress at a time. Its operations end only when a thread waits for
-/// them.
-#[derive(Debug)]
-struct WatchedDisk {
-    disk: Arc<dyn Disk>,
-    most: Arc<AtomicUsize>,
-}
-
-struct WatchedQueue {
-    queue: Box<dyn Queue>,
-    most: Arc<AtomicUsize>,
-}
-
-impl Disk for WatchedDisk {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> nofault_io::error::Result<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> nofault_io::error::Result<Box<dyn Queue>> {
-        Ok(Box::new(WatchedQueue { queue: self.disk.queue(options)?, most: Arc::clone(&self.most) }))
-    }
-}
-
-impl Queue for WatchedQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        let read = matches!(op.kind, OpKind::Read(_));
-        self.queue.push(op)?;
-        if read {
-            self.most.fetch_max(self.queue.in_flight(), Ordering::Relaxed);
+/// Returns a disk that records in `most` the most reads in progress at a time. Its operations end only when a thread waits
+/// for them.
+fn watched(disk: Arc<dyn Disk>, most: &Arc<AtomicUsize>) -> Arc<dyn Disk> {
+    let most = Arc::clone(most);
+    let push = move |queue: &mut dyn Queue, op: Op| {
+        let is_read = matches!(op.kind, OpKind::Read(_));
+        queue.push(op)?;
+        if is_read {
+            most.fetch_max(queue.in_flight(), Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    fn submit(&mut self) -> nofault_io::error::Result<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
-        if wait_for == 0 { self.queue.submit() } else { self.queue.reap(wait_for, into) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
-    }
+    };
+    let hooks = Hooks::new().push(push);
+    let hooks = hooks.reap(|queue, wait_for, into| match wait_for {
+        0 => queue.submit(),
+        _ => queue.reap(wait_for, into),
+    });
+    hooks.disk(disk)
 }
 
 #[test]
@@ -103,8 +69,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
     for reads_in_flight_max in [1, 5] {
         let world = SimWorld::new(3, SimOptions::calm());
         let most = Arc::new(AtomicUsize::new(0));
-        let watched = WatchedDisk { disk: world.directory().create("data").unwrap(), most: Arc::clone(&most) };
-        let disk: Arc<dyn Disk> = Arc::new(watched);
+        let disk = watched(world.directory().create("data").unwrap(), &most);
         let pool = pool_on(&disk, 256, reads_in_flight_max);
         let mut ids = Vec::new();
         for seq in 1..=20 {
@@ -129,8 +94,7 @@ fn no_more_reads_are_under_way_than_the_settings_allow() {
 #[test]
 fn a_read_takes_a_frame_only_when_the_device_can_take_it() {
     let world = SimWorld::new(4, SimOptions::calm());
-    let most = Arc::new(AtomicUsize::new(0));
-    let disk: Arc<dyn Disk> = Arc::new(WatchedDisk { disk: world.directory().create("data").unwrap(), most });
+    let disk = watched(world.directory().create("data").unwrap(), &Arc::default());
     let pool = pool_on(&disk, 256, 2);
     let mut ids = Vec::new();
     for seq in 1..=20 {

@@ -5,18 +5,12 @@ use std::task::Waker;
 
 use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
 
-use super::trouble::DeafDisk;
+use super::trouble::deaf_disk;
 use super::*;
 use crate::pages::{OwnPage, RangeScan as _};
 
-/// A disk that holds back the completions of reads at one offset, and delivers them one by one, the oldest first.
-#[derive(Debug)]
-struct LateDisk {
-    disk: Arc<dyn Disk>,
-    delay: Arc<Delay>,
-}
-
-#[derive(Debug, Default)]
+/// Completions of reads at one offset, which are held back and delivered one by one, the oldest first.
+#[derive(Default)]
 struct Delay {
     /// The offset of the reads whose completions are held back.
     offset: Mutex<Option<u64>>,
@@ -25,54 +19,19 @@ struct Delay {
     due: AtomicUsize,
 }
 
-struct LateQueue {
-    queue: Box<dyn Queue>,
-    delay: Arc<Delay>,
-}
-
-impl Disk for LateDisk {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(LateQueue { queue: self.disk.queue(options)?, delay: Arc::clone(&self.delay) }))
-    }
-}
-
-impl Queue for LateQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.queue.push(op)
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
+impl Delay {
+    fn reap(&self, queue: &mut dyn Queue, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
         let mut done = Vec::new();
-        self.queue.reap(wait_for, &mut done)?;
-        let (mut kept, offset) = (self.delay.kept.lock().unwrap(), *self.delay.offset.lock().unwrap());
+        queue.reap(wait_for, &mut done)?;
+        let (mut kept, offset) = (self.kept.lock().unwrap(), *self.offset.lock().unwrap());
         for completion in done {
             let is_read = matches!(completion.op.kind, OpKind::Read(_));
             let is_late = is_read && Some(completion.op.offset_bytes) == offset;
             if is_late { kept.push(completion) } else { into.push(completion) }
         }
-        let due = self.delay.due.swap(0, Ordering::Relaxed).min(kept.len());
+        let due = self.due.swap(0, Ordering::Relaxed).min(kept.len());
         into.extend(kept.drain(..due));
         Ok(())
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
     }
 }
 
@@ -94,8 +53,9 @@ fn evict_all(pool: &BufferPool) {
 fn a_read_of_an_earlier_page_in_the_same_block_is_not_taken_for_the_one_under_way() {
     let world = SimWorld::new(1, SimOptions::calm());
     let delay = Arc::new(Delay::default());
-    let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(LateDisk { disk, delay: Arc::clone(&delay) });
+    let late = Arc::clone(&delay);
+    let hooks = Hooks::new().reap(move |queue, wait_for, into| late.reap(queue, wait_for, into));
+    let disk = hooks.disk(world.directory().create("data").unwrap());
     let pool = pool_with(&disk, &options(64));
     let page = commit(&pool, 1, &[], &[10], &[]).unwrap()[0];
     pool.set_visible(CommitSeq(1));
@@ -150,66 +110,20 @@ fn full_although_empty(op: &Op) -> IoError {
     IoError::new(IoKind::Busy, format!("take operation {}", op.token), "the queue is full although it is empty")
 }
 
-/// A disk with queues that refuse every operation while a flag is set, even when the queues are empty.
-#[derive(Debug)]
-struct Refusing {
-    disk: Arc<dyn Disk>,
-    refuses: Arc<AtomicBool>,
-}
-
-struct RefusingQueue {
-    queue: Box<dyn Queue>,
-    refuses: Arc<AtomicBool>,
-}
-
-impl Disk for Refusing {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(RefusingQueue { queue: self.disk.queue(options)?, refuses: Arc::clone(&self.refuses) }))
-    }
-}
-
-impl Queue for RefusingQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        if self.refuses.load(Ordering::Relaxed) {
-            let error = full_although_empty(&op);
-            return Err(RefusedOp { op, error });
-        }
-        self.queue.push(op)
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
-        self.queue.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
-    }
+/// Returns a disk with queues that refuse every operation while a flag is set, even when the queues are empty.
+fn refusing(disk: Arc<dyn Disk>, refuses: Arc<AtomicBool>) -> Arc<dyn Disk> {
+    let hooks = Hooks::new().push(move |queue, op| match refuses.load(Ordering::Relaxed) {
+        true => Err(RefusedOp { error: full_although_empty(&op), op }),
+        false => queue.push(op),
+    });
+    hooks.disk(disk)
 }
 
 type Refuse = fn(Arc<dyn Disk>, Arc<AtomicBool>) -> Arc<dyn Disk>;
 
 /// Two kinds of refusal, each with its error text: a queue that takes operations but can neither send nor wait for
 /// them, and a queue that takes no operation.
-const REFUSALS: [(Refuse, &str); 2] = [
-    (|disk, deaf| Arc::new(DeafDisk { disk, deaf }), "no completions arrive"),
-    (|disk, refuses| Arc::new(Refusing { disk, refuses }), "full although it is empty"),
-];
+const REFUSALS: [(Refuse, &str); 2] = [(deaf_disk, "no completions arrive"), (refusing, "full although it is empty")];
 
 /// Creates a pool with some pages on disk and a queue that refuses reads from now on.
 fn pool_that_is_refused(refuse: Refuse, frames: usize) -> (BufferPool, Vec<PageId>, Arc<AtomicBool>) {

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use super::trouble::DeafDisk;
+use super::trouble::deaf_disk;
 use super::*;
 use crate::pages::{OwnPage, RangeScan as _};
 
@@ -241,8 +241,7 @@ fn a_task_that_waits_for_a_run_is_woken_when_it_has_arrived() {
 fn a_scan_gets_on_beside_more_read_ahead_for_the_pool_than_is_sent_at_a_time() {
     let world = SimWorld::new(5, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
-    let disk: Arc<dyn Disk> =
-        Arc::new(DeafDisk { disk: world.directory().create("data").unwrap(), deaf: Arc::clone(&deaf) });
+    let disk = deaf_disk(world.directory().create("data").unwrap(), Arc::clone(&deaf));
     let (pool, ids) = pool_of(&disk, 700);
     let (snapshot, mut scan) = (pool.snapshot(), scan_alone(&pool));
     let ahead: Vec<_> = ids[100..600].iter().map(|page| Missing { page: *page, at: NEWEST }).collect();

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use nofault_io::error::{Error as IoError, ErrorKind as IoKind, Result as IoResult};
+use nofault_io::error::{Error as IoError, ErrorKind as IoKind};
 use nofault_sim::Rates;
 
 use super::*;
@@ -78,63 +78,24 @@ fn a_failing_disk_takes_a_bounded_number_of_blocks_and_gives_them_back() {
     all_are_there(&pool, &pages, &values);
 }
 
-/// A disk with queues that fail to wait for completions while a flag is set: the operations stay in flight.
-#[derive(Debug)]
-pub(crate) struct DeafDisk {
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) deaf: Arc<AtomicBool>,
+fn no_completions() -> IoError {
+    IoError::new(IoKind::Other, "wait for completions", "no completions arrive")
 }
 
-struct DeafQueue {
-    queue: Box<dyn Queue>,
-    deaf: Arc<AtomicBool>,
-}
-
-impl Disk for DeafDisk {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(DeafQueue { queue: self.disk.queue(options)?, deaf: Arc::clone(&self.deaf) }))
-    }
-}
-
-impl Queue for DeafQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.queue.push(op)
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
-        if self.deaf.load(Ordering::Relaxed) {
-            return Err(IoError::new(IoKind::Other, "wait for completions", "no completions arrive"));
-        }
-        self.queue.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
-    }
+/// Returns a disk with queues that fail to wait for completions while a flag is set: the operations stay in flight.
+pub(crate) fn deaf_disk(disk: Arc<dyn Disk>, deaf: Arc<AtomicBool>) -> Arc<dyn Disk> {
+    let hooks = Hooks::new().reap(move |queue, wait_for, into| match deaf.load(Ordering::Relaxed) {
+        true => Err(no_completions()),
+        false => queue.reap(wait_for, into),
+    });
+    hooks.disk(disk)
 }
 
 #[test]
 fn a_write_that_could_not_be_waited_for_is_not_taken_for_the_next_one() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
-    let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(DeafDisk { disk, deaf: Arc::clone(&deaf) });
+    let disk = deaf_disk(world.directory().create("data").unwrap(), Arc::clone(&deaf));
     let pool = pool_with(&disk, &options(64));
     let mut values = vec![10, 11, 12, 13, 14];
     let mut pages = commit(&pool, 1, &[], &values, &[]).unwrap();
@@ -165,8 +126,7 @@ fn a_write_that_could_not_be_waited_for_is_not_taken_for_the_next_one() {
 fn reads_that_could_not_be_sent_are_sent_later_without_another_request() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
-    let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(DeafDisk { disk, deaf: Arc::clone(&deaf) });
+    let disk = deaf_disk(world.directory().create("data").unwrap(), Arc::clone(&deaf));
     let pool = pool_with(&disk, &options(64));
     let pages = commit(&pool, 1, &[], &[10, 20], &[]).unwrap();
     for _ in 0..20 {
@@ -237,8 +197,13 @@ fn a_waiter_for_which_no_frame_can_become_free_gives_up_also_after_an_async_call
 fn a_read_that_could_not_be_waited_for_at_first_gives_its_frame_back() {
     let world = SimWorld::new(1, SimOptions::calm());
     let deaf = Arc::new(AtomicBool::new(false));
-    let disk = world.directory().create("data").unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(DeafOnce { disk, deaf: Arc::clone(&deaf) });
+    // One wait for completions fails, with the operation in flight.
+    let is_deaf = Arc::clone(&deaf);
+    let hooks = Hooks::new().reap(move |queue, wait_for, into| match is_deaf.swap(false, Ordering::Relaxed) {
+        true => Err(no_completions()),
+        false => queue.reap(wait_for, into),
+    });
+    let disk = hooks.disk(world.directory().create("data").unwrap());
     let pool = pool_with(&disk, &options(64));
     let pages = commit(&pool, 1, &[], &[10, 20, 30, 40], &[]).unwrap();
     for page in &pages {
@@ -252,52 +217,4 @@ fn a_read_that_could_not_be_waited_for_at_first_gives_its_frame_back() {
         assert!(!deaf.load(Ordering::Relaxed), "no thread waited for completions");
     }
     all_are_there(&pool, &pages, &[10, 20, 30, 40]);
-}
-
-/// A disk on which one wait for completions fails, with the operation in flight.
-#[derive(Debug)]
-struct DeafOnce {
-    disk: Arc<dyn Disk>,
-    deaf: Arc<AtomicBool>,
-}
-
-impl Disk for DeafOnce {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(DeafOnceQueue(self.disk.queue(options)?, Arc::clone(&self.deaf))))
-    }
-}
-
-struct DeafOnceQueue(Box<dyn Queue>, Arc<AtomicBool>);
-
-impl Queue for DeafOnceQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.0.push(op)
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.0.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
-        if self.1.swap(false, Ordering::Relaxed) {
-            return Err(IoError::new(IoKind::Other, "wait for completions", "no completions arrive"));
-        }
-        self.0.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.0.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.ready_fd()
-    }
 }

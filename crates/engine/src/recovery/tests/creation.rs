@@ -1,6 +1,6 @@
 //! A process that ends while it creates a database.
 
-use nofault_sim::{Call, Effect, Fault};
+use nofault_sim::{Call, Effect, Fault, Hooks};
 
 use super::*;
 
@@ -30,47 +30,18 @@ fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what
     assert!(lost_names > 0, "before the opening a power cut must be able to undo the rename");
 }
 
-/// A directory in which another process creates a file just before a file gets the same name.
-#[derive(Debug)]
-struct RacingDirectory {
-    inner: Arc<dyn Directory>,
-    name: &'static str,
-}
-
-impl Directory for RacingDirectory {
-    fn create(&self, name: &str) -> nofault_io::error::Result<Arc<dyn Disk>> {
-        self.inner.create(name)
-    }
-
-    fn open(&self, name: &str) -> nofault_io::error::Result<Arc<dyn Disk>> {
-        self.inner.open(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> nofault_io::error::Result<()> {
-        if to == self.name {
-            self.inner.create(to)?;
-        }
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> nofault_io::error::Result<()> {
-        self.inner.remove(name)
-    }
-
-    fn list(&self) -> nofault_io::error::Result<Vec<String>> {
-        self.inner.list()
-    }
-
-    fn sync(&self) -> nofault_io::error::Result<()> {
-        self.inner.sync()
-    }
-}
-
 #[test]
 fn a_creation_replaces_no_file_that_appears_in_the_folder_meanwhile() {
     for name in [LOG, DATA] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = Arc::new(RacingDirectory { inner: world.directory(), name });
+        // Another process creates the file just before a file gets its name.
+        let hooks = Hooks::new().rename(move |directory, from, to| {
+            if to == name {
+                directory.create(to)?;
+            }
+            directory.rename(from, to)
+        });
+        let directory = hooks.directory(world.directory());
         let error = create(&directory, &settings(), creation(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}: {error}");
         assert_eq!(world.read_file(name).unwrap(), Vec::<u8>::new(), "{name} belongs to another");

@@ -1,11 +1,9 @@
 //! The state of the disk while a superblock is written, and while the log is written.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
-use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DiskInfo, Queue, QueueOptions, RefusedOp};
-use nofault_io::error::Result as IoResult;
+use nofault_io::completion::OpKind;
+use nofault_sim::Hooks;
 
 use super::*;
 
@@ -30,86 +28,16 @@ impl Look {
     }
 
     fn directory(&self, world: &SimWorld) -> Arc<dyn Directory> {
-        Arc::new(LookedAt(world.directory() as Arc<dyn Directory>, self.clone()))
-    }
-}
-
-impl std::fmt::Debug for Look {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a look at {}", self.file)
-    }
-}
-
-/// A directory, disk or queue of the watched file.
-#[derive(Debug)]
-struct LookedAt<T>(T, Look);
-
-impl Directory for LookedAt<Arc<dyn Directory>> {
-    fn create(&self, name: &str) -> IoResult<Arc<dyn Disk>> {
-        self.0.create(name)
-    }
-
-    fn open(&self, name: &str) -> IoResult<Arc<dyn Disk>> {
-        let disk = self.0.open(name)?;
-        Ok(if name == self.1.file { Arc::new(LookedAt(disk, self.1.clone())) } else { disk })
-    }
-
-    fn rename(&self, from: &str, to: &str) -> IoResult<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> IoResult<()> {
-        self.0.remove(name)
-    }
-
-    fn list(&self) -> IoResult<Vec<String>> {
-        self.0.list()
-    }
-
-    fn sync(&self) -> IoResult<()> {
-        self.0.sync()
-    }
-}
-
-impl Disk for LookedAt<Arc<dyn Disk>> {
-    fn info(&self) -> DiskInfo {
-        self.0.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        self.0.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(LookedAt(self.0.queue(options)?, self.1.clone())))
-    }
-}
-
-impl Queue for LookedAt<Box<dyn Queue>> {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        let Look { offsets, call, .. } = &self.1;
-        let is_meant = offsets.is_empty() || offsets.contains(&op.offset_bytes);
-        if matches!(op.kind, OpKind::Write { .. }) && is_meant {
-            let call = call.lock().unwrap_or_else(PoisonError::into_inner).take();
-            call.into_iter().for_each(|call| call());
-        }
-        self.0.push(op)
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.0.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
-        self.0.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.0.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.ready_fd()
+        let look = self.clone();
+        let hooks = Hooks::new().on(self.file).push(move |queue, op| {
+            let is_meant = look.offsets.is_empty() || look.offsets.contains(&op.offset_bytes);
+            if matches!(op.kind, OpKind::Write { .. }) && is_meant {
+                let call = look.call.lock().unwrap_or_else(PoisonError::into_inner).take();
+                call.into_iter().for_each(|call| call());
+            }
+            queue.push(op)
+        });
+        hooks.directory(world.directory())
     }
 }
 

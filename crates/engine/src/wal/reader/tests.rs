@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nofault_io::completion::Completion;
-use nofault_io::disk::{Directory as _, DiskInfo, Queue, RefusedOp};
-use nofault_io::error::Result as IoResult;
+use nofault_io::disk::Directory as _;
 use nofault_io::overlay::Overlay;
-use nofault_sim::{SimOptions, SimWorld};
+use nofault_sim::{Hooks, SimOptions, SimWorld};
 
 use super::super::{Log, create_log};
 use super::*;
@@ -207,69 +205,19 @@ impl RestlessWriter {
     }
 }
 
-/// The log as a reader's overlay shows it: with the length that it had when it was opened.
-#[derive(Debug)]
-struct GrowingDisk {
-    disk: Arc<dyn Disk>,
-    len_bytes: u64,
-    writer: Arc<RestlessWriter>,
-}
-
-impl GrowingDisk {
-    fn open(world: &SimWorld, writer: &Arc<RestlessWriter>) -> Self {
-        let disk = world.directory().open("log").unwrap();
-        Self { len_bytes: disk.len_bytes().unwrap(), disk, writer: Arc::clone(writer) }
-    }
-}
-
-struct GrowingQueue {
-    queue: Box<dyn Queue>,
-    writer: Arc<RestlessWriter>,
-}
-
-impl Disk for GrowingDisk {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> IoResult<u64> {
-        Ok(self.len_bytes)
-    }
-
-    fn extent_bytes(&self) -> IoResult<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> IoResult<Box<dyn Queue>> {
-        Ok(Box::new(GrowingQueue { queue: self.disk.queue(options)?, writer: Arc::clone(&self.writer) }))
-    }
-}
-
-impl Queue for GrowingQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.writer.before_read();
+/// Returns the log as a reader's overlay shows it: with the length that it had when it was opened.
+fn growing_log(world: &SimWorld, writer: &Arc<RestlessWriter>) -> Arc<dyn Disk> {
+    let disk = world.directory().open("log").unwrap();
+    let (len_bytes, writer) = (disk.len_bytes().unwrap(), Arc::clone(writer));
+    let hooks = Hooks::new().len_bytes(move |_| Ok(len_bytes)).push(move |queue, op| {
+        writer.before_read();
         match op.kind {
             // The reader's own files keep its writes.
-            OpKind::Read(_) => self.queue.push(op),
-            _ => self.queue.push(Op::new(op.token, op.offset_bytes, OpKind::Sync)),
+            OpKind::Read(_) => queue.push(op),
+            _ => queue.push(Op::new(op.token, op.offset_bytes, OpKind::Sync)),
         }
-    }
-
-    fn submit(&mut self) -> IoResult<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> IoResult<()> {
-        self.queue.reap(wait_for, into)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        None
-    }
+    });
+    hooks.disk(disk)
 }
 
 #[test]
@@ -277,9 +225,9 @@ fn a_log_that_grows_with_each_read_is_read_up_to_some_group_that_was_written_mea
     for (before, every) in [0, 1, 40, 300].into_iter().flat_map(|before| (1..7).map(move |every| (before, every))) {
         let (world, log, anchor) = create(15 + before);
         let writer = RestlessWriter::begin(log, before, every);
-        let disk = GrowingDisk::open(&world, &writer);
+        let disk = growing_log(&world, &writer);
         let options = LogOptions { purpose: LogPurpose::ReadBesideWriter, ..OPTIONS };
-        let read = Chain::open(&disk, &options, anchor).and_then(|mut chain| {
+        let read = Chain::open(&*disk, &options, anchor).and_then(|mut chain| {
             let mut found = 0;
             loop {
                 match chain.next()? {
@@ -302,10 +250,10 @@ fn a_log_whose_file_becomes_longer_while_it_is_read_is_not_taken_for_one_that_wa
     for (before, every) in [0, 1, 40, 300].into_iter().flat_map(|before| (1..7).map(move |every| (before, every))) {
         let (world, log, anchor) = create_with(30 + before, options);
         let writer = RestlessWriter::begin(log, before, every);
-        let disk = GrowingDisk::open(&world, &writer);
-        let (recovered, records) = read_log(&disk, &reading, anchor, CommitSeq(0))
+        let disk = growing_log(&world, &writer);
+        let (recovered, records) = read_log(&*disk, &reading, anchor, CommitSeq(0))
             .unwrap_or_else(|error| panic!("{before} commits, every {every}: {error}"));
-        grown += u64::from(disk.extent_bytes().unwrap() > disk.len_bytes);
+        grown += u64::from(disk.extent_bytes().unwrap() > disk.len_bytes().unwrap());
         let (seen, last) = (records.map(|record| record.unwrap().0.0), recovered.commit.0);
         assert!(last >= before && seen.eq(1..=last), "{before} commits, every {every}: up to {last}");
     }

@@ -1,83 +1,36 @@
 //! The end of a log: the effect that one bad read, a failed sync or a forged file may have on it.
 
-use std::os::fd::BorrowedFd;
-
-use nofault_io::completion::{Completion, Op, OpKind};
-use nofault_io::disk::{DiskInfo, Queue, QueueOptions, RefusedOp};
-use nofault_sim::{Call, Effect, Fault};
+use nofault_io::completion::OpKind;
+use nofault_sim::{Call, Effect, Fault, Hooks};
 
 use super::*;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, SUMMED_BYTES, encode_group};
 
 const SECTOR: usize = 512;
 
-/// A disk that returns one sector of one read wrong, once: the `at`-th of all sectors read from it.
-#[derive(Debug)]
-struct OneBadSector {
-    disk: Arc<dyn Disk>,
-    at: u64,
-    zeroes: bool,
-    /// Number of sectors read so far.
-    seen: Arc<AtomicU64>,
-}
-
-impl Disk for OneBadSector {
-    fn info(&self) -> DiskInfo {
-        self.disk.info()
-    }
-
-    fn len_bytes(&self) -> nofault_io::error::Result<u64> {
-        self.disk.len_bytes()
-    }
-
-    fn queue(&self, options: &QueueOptions) -> nofault_io::error::Result<Box<dyn Queue>> {
-        let (queue, seen) = (self.disk.queue(options)?, Arc::clone(&self.seen));
-        Ok(Box::new(BadQueue { queue, at: self.at, zeroes: self.zeroes, seen }))
-    }
-}
-
-struct BadQueue {
-    queue: Box<dyn Queue>,
-    at: u64,
-    zeroes: bool,
-    seen: Arc<AtomicU64>,
-}
-
-impl Queue for BadQueue {
-    fn push(&mut self, op: Op) -> std::result::Result<(), RefusedOp> {
-        self.queue.push(op)
-    }
-
-    fn submit(&mut self) -> nofault_io::error::Result<()> {
-        self.queue.submit()
-    }
-
-    fn reap(&mut self, wait_for: usize, into: &mut Vec<Completion>) -> nofault_io::error::Result<()> {
+/// Returns a disk that returns one sector of one read wrong, once: the `at`-th of all sectors read from it. `seen` counts
+/// the sectors read so far.
+fn with_one_bad_sector(disk: Arc<dyn Disk>, at: u64, zeroes: bool, seen: &Arc<AtomicU64>) -> Arc<dyn Disk> {
+    let seen = Arc::clone(seen);
+    let hooks = Hooks::new().reap(move |queue, wait_for, into| {
         let before = into.len();
-        self.queue.reap(wait_for, into)?;
+        queue.reap(wait_for, into)?;
         for completion in &mut into[before..] {
             let OpKind::Read(buffer) = &mut completion.op.kind else { continue };
             let sectors = (buffer.len() / SECTOR) as u64;
-            let first = self.seen.fetch_add(sectors, Ordering::Relaxed);
-            if (first..first + sectors).contains(&self.at) {
-                let start = (self.at - first) as usize * SECTOR;
+            let first = seen.fetch_add(sectors, Ordering::Relaxed);
+            if (first..first + sectors).contains(&at) {
+                let start = (at - first) as usize * SECTOR;
                 let sector = &mut buffer[start..start + SECTOR];
-                match self.zeroes {
+                match zeroes {
                     true => sector.fill(0),
-                    false => fastrand::Rng::with_seed(self.at).fill(sector),
+                    false => fastrand::Rng::with_seed(at).fill(sector),
                 }
             }
         }
         Ok(())
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.ready_fd()
-    }
+    });
+    hooks.disk(disk)
 }
 
 /// Regression: one sector read as zeroes once made the last commit disappear finally, or the whole log be
@@ -96,8 +49,8 @@ fn a_sector_that_is_read_wrong_once_neither_ends_the_log_nor_refuses_it() {
         let open = |at: u64, zeroes: bool| {
             let world = world.restart(1);
             let seen = Arc::new(AtomicU64::new(0));
-            let disk = OneBadSector { disk: disk(&world).unwrap(), at, zeroes, seen: Arc::clone(&seen) };
-            let outcome = reopen_on(&disk, options, anchor, 0).map(|(_, records)| records);
+            let disk = with_one_bad_sector(disk(&world).unwrap(), at, zeroes, &seen);
+            let outcome = reopen_on(&*disk, options, anchor, 0).map(|(_, records)| records);
             (outcome, seen.load(Ordering::Relaxed))
         };
         let (whole, sectors) = open(u64::MAX, true);
