@@ -17,7 +17,7 @@ pub(crate) mod open;
 mod upkeep;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::api::backup::database_around;
 pub use self::api::batch::Batch;

@@ -243,11 +243,12 @@ impl Settings {
     }
 }
 
-#[cfg(test)]
+/// The makers of settings for the tests of nofault, which say by struct update what else is of importance to them.
+#[doc(hidden)]
 impl Settings {
     /// Settings for reproducible tests: every size minimal, and no threads. The same seed and calls lead to the same
     /// steps.
-    pub(crate) fn tiny(seed: u64) -> Self {
+    pub fn tiny(seed: u64) -> Self {
         Self {
             page_bytes: 512,
             cache_bytes: 656 << 10,
@@ -256,5 +257,10 @@ impl Settings {
             seed: Some(seed),
             ..Self::with_small_pages()
         }
+    }
+
+    /// The default with a small cache and a small log, their sizes in MiB.
+    pub fn small(cache_mib: usize, log_mib: u64) -> Self {
+        Self { cache_bytes: cache_mib << 20, log_bytes: log_mib << 20, ..Self::default() }
     }
 }

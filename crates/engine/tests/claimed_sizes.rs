@@ -73,10 +73,6 @@ const TAG_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Bytes at the beginning of the data file that contain all superblocks.
 const HEAD_BYTES: usize = 128 << 10;
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 fn put_all(db: &Db, table: &Table, count: u64) {
     let mut batch = Batch::new();
     for number in 0..count {
@@ -88,7 +84,7 @@ fn put_all(db: &Db, table: &Table, count: u64) {
 /// Creates a database with a hundred entries, checkpoints it and closes it.
 fn small_database(folder: &Path) -> PathBuf {
     let path = folder.join("db");
-    let db = Db::create(&path, &settings()).unwrap();
+    let db = Db::create(&path, &Settings::small(4, 1)).unwrap();
     let table = db.create_table("t").unwrap();
     put_all(&db, &table, 100);
     db.checkpoint().unwrap();
@@ -219,7 +215,7 @@ impl Forger {
 
 /// Opens a database of a hundred sound entries, then verifies, reads, writes, checkpoints and compacts it, and opens it again.
 fn use_it(path: &Path) {
-    let db = Db::open(path, &settings()).unwrap();
+    let db = Db::open(path, &Settings::small(4, 1)).unwrap();
     let found = db.verify().unwrap();
     assert!(found.is_clean(), "{:?}", found.problems);
     let table = db.table("t").unwrap();
@@ -228,7 +224,7 @@ fn use_it(path: &Path) {
     db.checkpoint().unwrap();
     db.compact(nofault::db::Pace::Full, |_| true).unwrap();
     drop((table, db));
-    let db = Db::open(path, &settings()).unwrap();
+    let db = Db::open(path, &Settings::small(4, 1)).unwrap();
     assert_eq!(db.table("t").unwrap().range::<&[u8]>(..).map(Result::unwrap).count(), 300);
 }
 
@@ -303,7 +299,7 @@ fn a_load_takes_memory_for_its_page_table_and_no_list_of_its_pages() {
     const PAGES: [u64; 2] = [4_000, 24_000];
     let most = PAGES.map(|pages| {
         let folder = folder();
-        let db = Db::create(folder.path().join("db"), &settings()).unwrap();
+        let db = Db::create(folder.path().join("db"), &Settings::small(4, 1)).unwrap();
         let table = db.create_table("t").unwrap();
         let rows = (0..pages * 4).map(|row| (row.to_be_bytes(), [row as u8; 900]));
         most_allocated(|| assert_eq!(table.bulk_load(rows).unwrap(), pages * 4))

@@ -23,10 +23,6 @@ use nofault_io::folder::{Backend, Folder};
 use nofault_sim::depth::by_depth;
 use nofault_sim::{Hooks, SimOptions, SimWorld};
 
-fn small() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
-}
-
 /// Names of the database threads that panicked.
 static PANICKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -99,7 +95,7 @@ fn left_to_its_waker<F: Future<Output = ()> + Send + 'static>(
 /// Opens the database in the folder as soon as its previous user has closed it.
 fn open_when_closed(path: &Path) -> blocking::Db {
     loop {
-        match blocking::Db::open(path, &small()) {
+        match blocking::Db::open(path, &Settings::small(2, 4)) {
             Ok(db) => return db,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
         }
@@ -119,10 +115,10 @@ fn the_last_handle_may_go_with_a_task_whose_commit_the_logs_thread_has_written()
     while let Some(round) = rounds.next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db");
-        let db = blocking::Db::create(&path, &small()).unwrap();
+        let db = blocking::Db::create(&path, &Settings::small(2, 4)).unwrap();
         db.create_table("t").unwrap();
         drop(db);
-        let db = block_on(Db::open(&path, &small())).unwrap();
+        let db = block_on(Db::open(&path, &Settings::small(2, 4))).unwrap();
         let table = block_on(db.table("t")).unwrap();
         // Loads the page, so that the commit waits for the log alone.
         block_on(table.get("key")).unwrap();
@@ -148,7 +144,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
     note_panics();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
-    let db = blocking::Db::create(&path, &small()).unwrap();
+    let db = blocking::Db::create(&path, &Settings::small(2, 4)).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..10_000_u32).map(|number| (number.to_be_bytes(), [number as u8; 500]))).unwrap();
     db.checkpoint().unwrap();
@@ -157,7 +153,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
         let (tell, closed) = channel();
         let folder = Folder::open(&path, Backend::Auto).unwrap();
         let directory = reaped_by_one_thread(tell).directory(Arc::new(folder));
-        let db = Db::open_in(&directory, &small()).unwrap();
+        let db = Db::open_in(&directory, &Settings::small(2, 4)).unwrap();
         drop(directory);
         let table = block_on(db.table("t")).unwrap();
         // Nothing of the table is in memory: the second poll sends the read of its root, unless a thread of the pool did before it.
@@ -172,7 +168,7 @@ fn the_last_handle_may_go_with_a_task_whose_page_a_thread_of_the_pool_has_taken_
         );
         // The channel is disconnected when the last disk, the last queue and the lock of the database are dropped.
         closed.recv().unwrap_err();
-        let db = blocking::Db::open(&path, &small()).unwrap();
+        let db = blocking::Db::open(&path, &Settings::small(2, 4)).unwrap();
         assert!(db.verify().unwrap().is_clean());
     }
     assert_no_thread_panicked();
@@ -197,7 +193,7 @@ fn dropping_the_last_handle_of_a_task_leaves_the_closing_to_a_thread_and_loses_n
         let (tell, told) = channel();
         let hooks = Hooks::new().lock(move |_, _, _| Ok(Box::new(ToldLock(Mutex::new(tell.clone())))));
         let directory = hooks.directory(world.directory());
-        let db = blocking::Db::create_in(&directory, &small()).unwrap();
+        let db = blocking::Db::create_in(&directory, &Settings::small(2, 4)).unwrap();
         let table = db.create_table("t").unwrap();
         let mut batch = Batch::new();
         batch.put(&table, "k", "deferred");
@@ -211,7 +207,7 @@ fn dropping_the_last_handle_of_a_task_leaves_the_closing_to_a_thread_and_loses_n
         let closed_by = told.recv().unwrap();
         let closes = closed_by.as_deref() == Some("nofault-close");
         assert_eq!(closes, is_of_tasks, "closed by {closed_by:?}");
-        let after = blocking::Db::open_in(&after, &small()).unwrap();
+        let after = blocking::Db::open_in(&after, &Settings::small(2, 4)).unwrap();
         assert_eq!(after.table("t").unwrap().get("k").unwrap(), Some(b"deferred".to_vec()), "{is_of_tasks}");
     }
 }

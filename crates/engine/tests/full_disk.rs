@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-mod common;
 #[path = "common/full_disk.rs"]
 mod helpers;
 #[path = "common/read_by_another.rs"]
@@ -14,10 +13,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use helpers::{BLOCK_BYTES, Model, check, delete, fill};
+use helpers::{BLOCK_BYTES, check, delete, fill};
 use nofault::blocking::{Db, Table};
 use nofault::settings::{Compression, Settings};
 use nofault_io::disk::Directory;
+use nofault_sim::content::Rows;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use read_by_another::read_by_another;
@@ -32,7 +32,7 @@ fn compressions() -> impl Iterator<Item = Compression> {
 
 /// Deletes one in `shares[0]` rows, drops the table `doomed`, deletes one in `shares[1]` rows, and then writes a few
 /// rows into the space that this frees.
-fn free_space(what: &str, db: &Db, table: &Table, model: &mut Model, shares: [usize; 2]) {
+fn free_space(what: &str, db: &Db, table: &Table, model: &mut Rows, shares: [usize; 2]) {
     delete(what, table, model, shares[0]);
     db.checkpoint().unwrap_or_else(|error| panic!("{what}: a checkpoint: {error}"));
     db.drop_table("doomed").unwrap_or_else(|error| panic!("{what}: dropping a table: {error}"));
@@ -63,7 +63,7 @@ fn story(
     for row in 0..60u32 {
         doomed.put(row.to_be_bytes(), [1; 900]).unwrap();
     }
-    let mut model = Model::new();
+    let mut model = Rows::new();
     fill(what, (&db, &table), &mut model, &mut random, 220, 4);
     check(what, &table, &model);
     db.sync().unwrap();
@@ -84,8 +84,8 @@ fn story(
     drop((table, db));
 
     // The disk as a power cut leaves it.
-    let directory: Arc<dyn Directory> = after.directory();
-    let db = Db::open_in(&directory, &small).unwrap_or_else(|error| panic!("{what}: after a power cut: {error}"));
+    let db =
+        Db::open_in(&after.directory(), &small).unwrap_or_else(|error| panic!("{what}: after a power cut: {error}"));
     let table = db.table("t").unwrap();
     check(what, &table, &model);
     after.set_capacity(None);
@@ -115,8 +115,7 @@ fn at_every_size_of_the_free_space_nothing_is_lost_and_deletes_free_space() {
             let compression = compressions.next().unwrap();
             let what = format!("{capacity} bytes, threads: {background_threads}, {compression:?}");
             let world = SimWorld::new(blocks, SimOptions { capacity_bytes: Some(capacity), ..SimOptions::default() });
-            let directory: Arc<dyn Directory> = world.directory();
-            story(&what, &world, &directory, background_threads, compression);
+            story(&what, &world, &world.directory(), background_threads, compression);
         }
     }
 }
@@ -215,7 +214,7 @@ fn real_story(what: &str, folder: &Path, ballast: &Path, compression: Compressio
     let db = Db::create(&path, &settings).unwrap_or_else(|error| panic!("{what}: creating: {error}"));
     let (table, doomed) = (db.create_table("t").unwrap(), db.create_table("doomed").unwrap());
     doomed.bulk_load((0..1000u32).map(|row| (row.to_be_bytes(), [1; 900]))).unwrap();
-    let mut model = Model::new();
+    let mut model = Rows::new();
     fill(what, (&db, &table), &mut model, &mut random, 20, 4);
     check(what, &table, &model);
     assert!(db.stats().commits_refused_for_space > 0);

@@ -20,10 +20,6 @@ const TASKS: u32 = 6;
 /// Keys of each writer.
 const KEYS: u32 = 2_000;
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 fn key(writer: u32, number: u32) -> Vec<u8> {
     [writer.to_be_bytes(), number.to_be_bytes()].concat()
 }
@@ -85,7 +81,7 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
         true
     });
     let directory = hooks.directory(world.directory());
-    let db = blocking::Db::create_in(&directory, &settings()).unwrap();
+    let db = blocking::Db::create_in(&directory, &Settings::small(2, 1)).unwrap();
     let table = db.create_table("t").unwrap();
     let all = (0..2 * TASKS).flat_map(|writer| (0..KEYS).map(move |number| (key(writer, number), value(number, 0))));
     table.bulk_load(all).unwrap();
@@ -151,7 +147,7 @@ fn use_until_panic_of(thread: &'static str, ends_reads: bool) {
     drop((runtime, table, own_db, own_table));
     is_armed.store(false, Ordering::SeqCst);
     db.close().unwrap_err();
-    let db = blocking::Db::open_in(&directory, &settings()).unwrap();
+    let db = blocking::Db::open_in(&directory, &Settings::small(2, 1)).unwrap();
     let table = db.table("t").unwrap();
     for (writer, (acknowledged, unknown, _)) in ended {
         for (number, version) in acknowledged {

@@ -16,10 +16,6 @@ const LIMIT: Duration = Duration::from_secs(120);
 const STOPPED: u64 = 8;
 const ROWS: u32 = 400;
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 /// A switch that stops disks: while it is on, calls of the databases' own threads wait.
 #[derive(Default)]
 struct Stop {
@@ -86,13 +82,13 @@ fn use_beside_stopped_disks() {
                 true
             });
             let directory = hooks.directory(world.directory());
-            let db = blocking::Db::create_in(&directory, &settings()).unwrap();
+            let db = blocking::Db::create_in(&directory, &Settings::small(2, 1)).unwrap();
             let table = db.create_table("t").unwrap();
             (db, table)
         })
         .collect();
     let world = SimWorld::new(STOPPED, SimOptions::calm());
-    let db = blocking::Db::create_in(&world.directory(), &settings()).unwrap();
+    let db = blocking::Db::create_in(&world.directory(), &Settings::small(2, 1)).unwrap();
     let dropped = db.create_table("dropped").unwrap();
     dropped.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), [1; 1000]))).unwrap();
     drop(dropped);

@@ -16,10 +16,6 @@ use nofault::settings::Settings;
 use nofault::{Batch, Db, Durability};
 use nofault_io::mapped::{Advice, MappedFile, Protection};
 
-fn small() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::default() }
-}
-
 fn is_send<F: Future + Send>(future: F) -> F {
     future
 }
@@ -32,7 +28,7 @@ fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
 fn many_tasks_on_one_thread_read_and_write_a_database_larger_than_its_cache() {
     let folder = tempfile::tempdir().unwrap();
     on_one_thread(async {
-        let db = is_send(Db::create(folder.path().join("db"), &small())).await.unwrap();
+        let db = is_send(Db::create(folder.path().join("db"), &Settings::small(2, 4))).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         let entries = (0..20_000u32).map(|number| (number.to_be_bytes(), [number as u8; 500]));
         assert_eq!(is_send(table.bulk_load(entries)).await.unwrap(), 20_000);
@@ -83,7 +79,7 @@ fn transactions_of_many_tasks_on_many_threads_lose_no_update() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
     runtime.block_on(async {
-        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let db = Db::create(folder.path().join("db"), &Settings::small(2, 4)).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         let mut tasks = Vec::new();
         for task in 0..8u32 {
@@ -135,7 +131,7 @@ fn futures_dropped_at_every_await_point_leave_a_usable_and_exact_database() {
     let seed = 20_261_121;
     let folder = tempfile::tempdir().unwrap();
     on_one_thread(async {
-        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let db = Db::create(folder.path().join("db"), &Settings::small(2, 4)).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         table.bulk_load((0..5_000u32).map(|number| (number.to_be_bytes(), vec![0u8; 900]))).await.unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
@@ -185,7 +181,7 @@ fn futures_dropped_at_every_await_point_leave_a_usable_and_exact_database() {
 fn a_hit_is_answered_in_the_first_poll() {
     let folder = tempfile::tempdir().unwrap();
     let (_db, table) = on_one_thread(async {
-        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let db = Db::create(folder.path().join("db"), &Settings::small(2, 4)).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         table.put("k", "v").await.unwrap();
         (db, table)
@@ -199,7 +195,7 @@ fn a_hit_is_answered_in_the_first_poll() {
 
 /// Returns a database with 20,000 values of 500 bytes, far more than it keeps in memory, and its table.
 fn larger_than_memory(path: &std::path::Path) -> (nofault::blocking::Db, nofault::blocking::Table) {
-    let db = nofault::blocking::Db::create(path, &small()).unwrap();
+    let db = nofault::blocking::Db::create(path, &Settings::small(2, 4)).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..20_000_u32).map(|number| (number.to_be_bytes(), [number as u8; 500]))).unwrap();
     (db, table)
@@ -273,7 +269,7 @@ fn a_runtime_that_takes_the_completions_does_not_keep_the_database_open() {
             drop(db);
         }
         // Refused if the database were still open. The runtime's part has ended, or is about to.
-        let db = nofault::blocking::Db::open(&path, &small()).unwrap();
+        let db = nofault::blocking::Db::open(&path, &Settings::small(2, 4)).unwrap();
         let table = db.table("t").unwrap();
         threads.block_on(get_in_tasks(AsRef::<nofault::Table>::as_ref(&table)));
     }
@@ -395,7 +391,7 @@ fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_
     // Four rows fill a page of values.
     let rows = 4 * READS as u32;
     let direct = on_one_thread(async {
-        let db = Db::create(&path, &small()).await.unwrap();
+        let db = Db::create(&path, &Settings::small(2, 4)).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         let entries = (0..rows).map(|number| (number.to_be_bytes(), vec![number as u8; 1000]));
         table.bulk_load(entries).await.unwrap();
@@ -416,7 +412,8 @@ fn a_timer_beside_cold_reads_of_the_engine_is_more_on_time_than_beside_those_of_
 }
 
 fn ticks_beside_the_engine(path: &Path, rows: u32, tasks: usize, seed: u64) -> Vec<Tick> {
-    let table = on_one_thread(async { Db::open(path, &small()).await.unwrap().table("t").await.unwrap() });
+    let table =
+        on_one_thread(async { Db::open(path, &Settings::small(2, 4)).await.unwrap().table("t").await.unwrap() });
     let mut numbers: Vec<u32> = (0..rows).step_by(4).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut numbers);
     let started = Instant::now();
@@ -539,7 +536,7 @@ fn opening_a_database_that_only_a_large_commit_keeps_waits_until_that_has_ended(
 fn a_table_created_later_is_empty_for_tasks_as_well() {
     let folder = tempfile::tempdir().unwrap();
     on_one_thread(async {
-        let db = Db::create(folder.path().join("db"), &small()).await.unwrap();
+        let db = Db::create(folder.path().join("db"), &Settings::small(2, 4)).await.unwrap();
         let (before, change) = (db.snapshot(), db.begin());
         let late = db.create_table("late").await.unwrap();
         late.put("k", "v").await.unwrap();

@@ -380,7 +380,7 @@ fn a_subscriber_gets_what_the_documentation_says() {
 
     // A failed write of the log, and an opening after a power cut.
     let world = SimWorld::new(1, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let db = Db::create_in(&directory, &settings()).unwrap();
     let table = db.create_table("table").unwrap();
     (0..100_u32).for_each(|key| table.put(key.to_be_bytes(), "value").unwrap());

@@ -21,6 +21,7 @@ use fastrand::Rng;
 use nofault::settings::Settings;
 use nofault::{Db, ErrorKind};
 use nofault_raft::{LogStore, StateMachine, StateReader};
+use nofault_sim::content::Rows;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use openraft::storage::{RaftLogStorage, RaftStateMachine};
@@ -32,7 +33,6 @@ use crate::app::{Request, Types, VALUES, Values};
 
 type Log = LogStore<Types>;
 type State = StateMachine<Types, Values>;
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// All that a node has stored.
 #[derive(Debug, Clone, Default, PartialEq)]

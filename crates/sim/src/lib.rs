@@ -81,6 +81,7 @@
 //! The world's lock is never held while memory of an operation is dropped, so buffers may belong to anything.
 
 mod bytes;
+pub mod content;
 mod damage;
 pub mod depth;
 mod disk;

@@ -32,7 +32,7 @@ use crate::sync::semaphore::Permit;
 const PAGE: usize = 512;
 
 fn pool(world: &SimWorld, frames: usize) -> BufferPool {
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let disk: Arc<dyn Disk> = directory.create("data").unwrap();
     pool_on(&disk, frames, 128)
 }

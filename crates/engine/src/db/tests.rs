@@ -16,21 +16,23 @@ mod spread;
 mod superblocks;
 mod transactions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use nofault_io::disk::Directory;
+use nofault_sim::content::{Content, Rows};
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
+use crate::blocking;
 use crate::btree::overflow::WITH_INDEX;
 use crate::btree::{Direction, KeyRange, Tree};
 use crate::buffer_pool::{BufferPool, LoadedTable, PoolOptions};
 use crate::clock::ClockSource;
 use crate::codec::Compression;
+use crate::db::Table;
 use crate::db::api::verify::verify_tables;
 use crate::db::calls::commit_error::CommitError;
 use crate::db::calls::core::Core;
@@ -111,7 +113,7 @@ fn new_pool_in(hardship: Hardship) -> (BufferPool, SimWorld) {
 /// Creates a pool as [`new_pool`] does, in which snapshots may keep so many bytes.
 fn new_pool_keeping(hardship: Hardship, snapshot_bytes_max: u64) -> (BufferPool, SimWorld) {
     let world = SimWorld::new(1, SimOptions::default());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let disk = directory.create("data").unwrap();
     let options = PoolOptions {
         spent_bytes: 0,
@@ -200,9 +202,19 @@ fn scan_all<S: Store>(
     }
 }
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Returns the rows of a table.
+pub(crate) fn rows_of<C: FromIterator<(Vec<u8>, Vec<u8>)>>(table: &Table) -> Result<C> {
+    let mut range = table.range::<&[u8]>(..);
+    std::iter::from_fn(|| block_on(range.next()).transpose()).collect()
+}
 
-fn model_range(model: &Model, range: &KeyRange, reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Returns the rows of all tables.
+pub(crate) fn content(db: &blocking::Db) -> Result<Content> {
+    let rows = |name: &str| db.table(name)?.range::<&[u8]>(..).collect::<Result<Rows>>();
+    db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
+}
+
+fn model_range(model: &Rows, range: &KeyRange, reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
     let found = model.iter().filter(|(key, _)| range.contains(key));
     let mut found: Vec<_> = found.map(|(key, value)| (key.clone(), value.clone())).collect();
     if reverse {
@@ -248,8 +260,8 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
     let core = core_over(new_store(hardship), hardship);
     let mode = hardship.mode;
     let tree = new_table(&core, mode, "t");
-    let mut model = Model::new();
-    let mut snapshots: Vec<(Arc<S::Snapshot>, Model)> = Vec::new();
+    let mut model = Rows::new();
+    let mut snapshots: Vec<(Arc<S::Snapshot>, Rows)> = Vec::new();
     let mut stamp = 0u8;
     for step in steps {
         match step {
@@ -301,7 +313,7 @@ fn follows_the_model<S: Store>(hardship: Hardship, steps: Vec<Step>, new_store: 
 }
 
 /// Checks that replaying the log into an empty database gives the same content.
-fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hardship, model: &Model) {
+fn replay_gives<S: Store>(core: &TestCore<S>, copy: TestCore<S>, hardship: Hardship, model: &Rows) {
     let mut trees = HashMap::from([(TableId::CATALOG, CATALOG)]);
     for (seq, record) in core.log.records() {
         let ops = decode(&record, |table| trees.get(&table).copied()).unwrap();

@@ -1,9 +1,8 @@
 //! Whole databases on a simulated disk: damaged in any way, forged, or used in any order.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use nofault_io::disk::Directory;
+use nofault_sim::content::Rows;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::{FILE_ID, Input};
@@ -16,8 +15,6 @@ use crate::format::{
 use crate::settings::Settings;
 use crate::{Batch, Durability};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// Page size of the databases that are damaged or forged: the smallest, for a large tree in few bytes.
 const PAGE_BYTES: usize = 512;
 
@@ -26,9 +23,7 @@ fn settings(page_bytes: usize) -> Settings {
         page_bytes,
         cache_bytes: (656 << 10) + (page_bytes - 512) * 80,
         log_bytes: 64 << 10,
-        background_threads: false,
-        seed: Some(FILE_ID),
-        ..Settings::with_small_pages()
+        ..Settings::tiny(FILE_ID)
     }
 }
 
@@ -72,8 +67,7 @@ fn sound() -> &'static SimWorld {
     static SOUND: OnceLock<SimWorld> = OnceLock::new();
     SOUND.get_or_init(|| {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(PAGE_BYTES)).expect("a new database");
+        let db = Db::create_in(&world.directory(), &settings(PAGE_BYTES)).expect("a new database");
         let table = db.create_table("t").expect("a new table");
         for round in 0..3u8 {
             for number in 0..60u8 {
@@ -215,11 +209,11 @@ pub fn operations(bytes: &[u8]) {
     let mut input = Input(bytes);
     let settings = settings([512, 1024, 4096][usize::from(input.u8() % 3)]);
     let world = SimWorld::new(u64::from(input.u8()), SimOptions::default());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let mut db = Db::create_in(&directory, &settings).expect("a new database");
     let mut table = db.create_table("t").expect("a new table");
-    let mut model = Model::new();
-    let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
+    let mut model = Rows::new();
+    let mut snapshots: Vec<(Snapshot, Rows)> = Vec::new();
     while !input.is_empty() {
         match input.u8() % 16 {
             0..6 => {
@@ -290,7 +284,7 @@ fn value(input: &mut Input<'_>) -> Option<Vec<u8>> {
     Some(vec![stamp; len])
 }
 
-fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut Model) {
+fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut Rows) {
     let key = key(input);
     match value(input) {
         Some(value) => {
@@ -305,7 +299,7 @@ fn change(input: &mut Input<'_>, batch: &mut Batch, table: &Table, model: &mut M
 }
 
 /// Runs two transactions concurrently: the second must conflict when it read a key that the first wrote.
-fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model) {
+fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Rows) {
     let (first, second) = (db.begin(), db.begin());
     let (read, written) = (key(input), key(input));
     assert_eq!(second.get(table, &read).expect("a get"), model.get(&read).cloned());
@@ -323,8 +317,8 @@ fn transaction(input: &mut Input<'_>, db: &Db, table: &Table, model: &mut Model)
     }
 }
 
-fn same(snapshot: &Snapshot, table: &Table, model: &Model) {
+fn same(snapshot: &Snapshot, table: &Table, model: &Rows) {
     let range = snapshot.range::<&[u8]>(table, ..).expect("a table of this database");
-    let found: Model = range.map(|row| row.expect("a row")).collect();
+    let found: Rows = range.map(|row| row.expect("a row")).collect();
     assert!(found == *model, "{} rows instead of {}", found.len(), model.len());
 }

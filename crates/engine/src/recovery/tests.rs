@@ -26,14 +26,11 @@ const KEYS: u64 = 90;
 
 fn settings() -> Settings {
     Settings {
-        page_bytes: PAGE,
         // 40 frames or so, and the log's buffers.
         cache_bytes: (64 << 10) + (512 << 10) + (48 << 10) + 40 * 752,
         log_bytes: 64 << 10,
-        background_threads: false,
         // Two simulated disks with the same history hold the same bytes.
-        seed: Some(1),
-        ..Settings::with_small_pages()
+        ..Settings::tiny(1)
     }
 }
 
@@ -83,8 +80,7 @@ impl Host for ShowingPool {
 
 impl Numbers {
     fn open(world: &SimWorld) -> Result<Self> {
-        let directory: Arc<dyn Directory> = world.directory();
-        Self::open_in(&directory)
+        Self::open_in(&world.directory())
     }
 
     fn open_in(directory: &Arc<dyn Directory>) -> Result<Self> {
@@ -177,8 +173,7 @@ struct Promises {
 }
 
 fn history(world: &SimWorld, seed: u64, steps: usize, promises: &mut Promises) -> Result<()> {
-    let directory: Arc<dyn Directory> = world.directory();
-    create(&directory, &settings(), creation(seed | 1))?;
+    create(&world.directory(), &settings(), creation(seed | 1))?;
     promises.created = true;
     promises.states = vec![vec![0; KEYS as usize]];
     let mut numbers = Numbers::open(world)?;
@@ -526,8 +521,7 @@ fn two_checkpoints_in_succession_free_no_block_that_the_durable_one_names() {
     let sets = |value: u64| (0..KEYS).step_by(20).map(|key| (key, value)).collect::<Vec<_>>();
     for k in 0.. {
         let world = SimWorld::new(k, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        create(&directory, &settings(), creation(1)).unwrap();
+        create(&world.directory(), &settings(), creation(1)).unwrap();
         let mut numbers = Numbers::open(&world).unwrap();
         let position = numbers.commit(&sets(1)).unwrap();
         numbers.opened.log.durable(position).wait().unwrap();

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
-use nofault_io::disk::Directory;
+use nofault_sim::content::{Content, Rows};
 use nofault_sim::depth::{by_depth, sample as share};
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 use proptest::prelude::*;
@@ -15,21 +14,10 @@ use crate::blocking::{Db, UnfinishedDb};
 use crate::codec::HAS_ZSTD;
 use crate::db::api::merged_load::write_anew;
 use crate::db::calls::loads::IterEntries;
+use crate::db::tests::content;
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, Moment, PAGES_START_BYTES, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS};
 use crate::settings::{Compression, Settings};
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type Content = BTreeMap<String, Rows>;
-
-fn settings(compression: Compression) -> Settings {
-    Settings { compression, ..Settings::tiny(3) }
-}
-
-fn content(db: &Db) -> Result<Content> {
-    let rows = |name: &str| -> Result<Rows> { db.table(name)?.range::<&[u8]>(..).collect() };
-    db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
-}
 
 fn value(number: u32) -> Vec<u8> {
     let len = [20, 90, 100, 300, 2000][number as usize % 5];
@@ -47,8 +35,7 @@ impl Sample {
     /// Creates a database with values of every kind, a dropped table, and changes in the log only.
     fn new(compression: Compression) -> Self {
         let world = SimWorld::new(4, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(compression)).unwrap();
+        let db = Db::create_in(&world.directory(), &Settings { compression, ..Settings::tiny(3) }).unwrap();
         let loaded = db.create_table("loaded").unwrap();
         loaded.bulk_load((0..200_u32).map(|number| (number.to_be_bytes(), value(number)))).unwrap();
         let put = db.create_table("put").unwrap();
@@ -88,8 +75,7 @@ impl Sample {
     /// Creates a database with a table that a load has rewritten, where nothing of the content before is freed yet.
     fn written_anew(compression: Compression) -> Self {
         let world = SimWorld::new(4, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(compression)).unwrap();
+        let db = Db::create_in(&world.directory(), &Settings { compression, ..Settings::tiny(3) }).unwrap();
         for (name, rows) in [("large", 300), ("small", 3)] {
             let table = db.create_table(name).unwrap();
             table.bulk_load((0..rows).map(|number: u32| (number.to_be_bytes(), value(number)))).unwrap();
@@ -112,13 +98,12 @@ impl Sample {
         let before = ["data", "log"].map(|name| self.world.read_file(name).unwrap());
         let directory = self.world.directory();
         let source = Source::of(&*directory)?;
-        let new: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
-        let create =
-            |page_bytes| UnfinishedDb::create_in(&new, &Settings { page_bytes, ..settings(Compression::None) });
+        let new = SimWorld::new(5, SimOptions::calm()).directory();
+        let create = |page_bytes| UnfinishedDb::create_in(&new, &Settings { page_bytes, ..Settings::tiny(3) });
         let mut go_on = |_: &SalvageProgress| true;
         let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
         let report = run(&source, create, include_unsure, &mut watch)?;
-        let db = Db::open_in(&new, &settings(Compression::None))?;
+        let db = Db::open_in(&new, &Settings::tiny(3))?;
         assert!(db.verify()?.is_clean());
         assert!(before == ["data", "log"].map(|name| self.world.read_file(name).unwrap()), "the source has changed");
         Ok((report, content(&db)?))
@@ -373,16 +358,15 @@ fn cases() -> u32 {
 fn the_durable_writes_of_a_salvage_do_not_grow_with_the_tables() {
     let steps = |tables: u32| {
         let world = SimWorld::new(4, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(Compression::None)).unwrap();
+        let directory = world.directory();
+        let db = Db::create_in(&directory, &Settings::tiny(3)).unwrap();
         for number in 0..tables {
             db.create_table(&format!("{number}")).unwrap().put("k", "v").unwrap();
         }
         drop(db);
         let new = SimWorld::new(5, SimOptions::calm());
-        let directory: Arc<dyn Directory> = new.directory();
-        let create =
-            |page_bytes| UnfinishedDb::create_in(&directory, &Settings { page_bytes, ..settings(Compression::None) });
+        let directory = new.directory();
+        let create = |page_bytes| UnfinishedDb::create_in(&directory, &Settings { page_bytes, ..Settings::tiny(3) });
         let mut go_on = |_: &SalvageProgress| true;
         let mut watch = Watch { call: &mut go_on, progress: SalvageProgress::default(), is_stopped: false };
         let report = run(&Source::of(&*world.directory()).unwrap(), create, false, &mut watch).unwrap();

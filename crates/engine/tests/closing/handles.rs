@@ -25,10 +25,6 @@ fn settings(background_threads: bool) -> Settings {
     Settings { background_threads, ..tiny() }
 }
 
-fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
-
 fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
@@ -56,7 +52,7 @@ fn filled(directory: &Arc<dyn Directory>, settings: &Settings) -> (Db, nofault::
 fn every_handle_answers_closed_after_the_database_was_closed() {
     for background_threads in [false, true] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let (db, table) = filled(&directory(&world), &settings(background_threads));
+        let (db, table) = filled(&world.directory(), &settings(background_threads));
         let (snapshot, change) = (db.snapshot(), db.begin());
         change.put(&table, "own", "write").unwrap();
         let mut begun = table.iter();
@@ -145,7 +141,7 @@ fn every_handle_answers_closed_after_the_database_was_closed() {
         }
 
         // Another opening of the same files is not disturbed by the rest of the opening before.
-        let db = Db::open_in(&directory(&world), &settings(background_threads)).unwrap();
+        let db = Db::open_in(&world.directory(), &settings(background_threads)).unwrap();
         drop((table, snapshot, before, range, watch, tail, other));
         let table = db.table("t").unwrap();
         assert_eq!(table.get("watched").unwrap(), Some(b"1".to_vec()));
@@ -191,7 +187,7 @@ fn a_database_is_opened_by_others_while_handles_of_the_one_before_live() {
 #[test]
 fn closing_waits_for_no_code_of_the_callers() {
     let world = SimWorld::new(2, SimOptions::calm());
-    let (db, table) = filled(&directory(&world), &settings(true));
+    let (db, table) = filled(&world.directory(), &settings(true));
     let loaded = db.create_table("loaded").unwrap();
     let (go_on, waits): (_, Receiver<()>) = channel();
     let (begun, has_begun) = channel();
@@ -226,7 +222,7 @@ fn closing_waits_for_no_code_of_the_callers() {
     assert_eq!((kind(block_on(put)), kind(block_on(dropped))), (CLOSED, CLOSED));
     drop(go_on);
     assert_eq!(kind(load.join().unwrap()), CLOSED);
-    let db = Db::open_in(&directory(&world), &settings(true)).unwrap();
+    let db = Db::open_in(&world.directory(), &settings(true)).unwrap();
     assert_eq!(db.table("t").unwrap().get("key").unwrap(), Some(b"value".to_vec()));
     assert_eq!(db.table("loaded").unwrap().len().unwrap(), 0);
     assert!(db.verify().unwrap().is_clean());
@@ -441,9 +437,9 @@ fn what_was_acknowledged_while_the_database_was_being_closed_is_there_on_a_simul
     for seed in sample(0..12, 2) {
         let world = SimWorld::new(seed, SimOptions::adversarial());
         let settings = settings(seed % 3 > 0);
-        Db::create_in(&directory(&world), &settings).unwrap().close().unwrap();
+        Db::create_in(&world.directory(), &settings).unwrap().close().unwrap();
         for round in 0..by_depth(2, 3) {
-            hammer(seed * 10 + round, &|| Db::open_in(&directory(&world), &settings).unwrap());
+            hammer(seed * 10 + round, &|| Db::open_in(&world.directory(), &settings).unwrap());
         }
     }
 }

@@ -1,24 +1,18 @@
 //! Helpers for tests on a full disk, with a model of the table.
 
-use std::collections::BTreeMap;
-
 use nofault::Batch;
 use nofault::Durability;
 use nofault::blocking::{Db, Table};
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::{Compression, Settings};
-
-use super::common::tiny;
+use nofault_sim::content::Rows;
 
 /// Unit in which the simulated disk accounts for space.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-/// The expected content of a table.
-pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// Returns settings with a log that fits on a small disk.
 pub(crate) fn settings(cache_bytes: usize, background_threads: bool, compression: Compression) -> Settings {
-    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, compression, seed: Some(1), ..tiny() }
+    Settings { cache_bytes, log_bytes: 128 << 10, background_threads, compression, ..Settings::tiny(1) }
 }
 
 /// Returns true for success and false for `NoSpace`; fails on any other error.
@@ -33,8 +27,8 @@ pub(crate) fn had_space(what: &str, result: Result<()>) -> bool {
 }
 
 /// Compares a table with its model.
-pub(crate) fn check(what: &str, table: &Table, model: &Model) {
-    let found: Model = table.range::<&[u8]>(..).map(|entry| entry.unwrap()).collect();
+pub(crate) fn check(what: &str, table: &Table, model: &Rows) {
+    let found: Rows = table.range::<&[u8]>(..).map(|entry| entry.unwrap()).collect();
     assert!(found == *model, "{what}: {} rows, the model has {}", found.len(), model.len());
 }
 
@@ -43,7 +37,7 @@ pub(crate) fn check(what: &str, table: &Table, model: &Model) {
 pub(crate) fn fill(
     what: &str,
     (db, table): (&Db, &Table),
-    model: &mut Model,
+    model: &mut Rows,
     random: &mut fastrand::Rng,
     alone: u8,
     refusals: u32,
@@ -71,7 +65,7 @@ pub(crate) fn fill(
 }
 
 /// Deletes one of `share` rows, in one commit each. Every delete succeeds.
-pub(crate) fn delete(what: &str, table: &Table, model: &mut Model, share: usize) {
+pub(crate) fn delete(what: &str, table: &Table, model: &mut Rows, share: usize) {
     let keys: Vec<_> = model.keys().step_by(share).cloned().collect();
     for key in keys {
         let deleted = table.delete(&key);

@@ -2,13 +2,7 @@
 
 use nofault::settings::Settings;
 
-/// Settings for reproducible tests: every size minimal, and no threads, so that the same calls lead to the same steps.
+/// Settings with every size minimal and no threads, but with the choices of an ordinary database: without a seed.
 pub(crate) fn tiny() -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 656 << 10,
-        log_bytes: 1 << 20,
-        background_threads: false,
-        ..Settings::with_small_pages()
-    }
+    Settings { seed: None, ..Settings::tiny(0) }
 }

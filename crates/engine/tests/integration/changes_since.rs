@@ -3,39 +3,25 @@
 //! replay of the log. And they are few where little was changed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::common::tiny;
+use crate::tail::{DatedRows, dated_rows};
 use fastrand::Rng;
 use nofault::blocking::{ChangeApplier, Db, Snapshot};
 use nofault::clock::ManualClock;
 use nofault::db::{Change, Pace};
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, CommitSeq, Durability, TableId};
-use nofault_io::disk::Directory;
 use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 
-type Rows = BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>;
 /// The content of tables by their ids, which they keep when they are renamed.
-type Content = BTreeMap<TableId, Rows>;
-
-fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
+type Content = BTreeMap<TableId, DatedRows>;
 
 fn content(snapshot: &Snapshot) -> Content {
-    let rows = |name: &String| {
-        let table = snapshot.table(name).unwrap();
-        let mut range = snapshot.range::<&[u8]>(&table, ..).unwrap();
-        let mut rows = Rows::new();
-        while let Some((key, value)) = range.next().transpose().unwrap() {
-            rows.insert(key, (value, range.expiry()));
-        }
-        (table.id(), rows)
-    };
-    snapshot.table_names().unwrap().iter().map(rows).collect()
+    let names = snapshot.table_names().unwrap();
+    names.iter().map(|name| (snapshot.table(name).unwrap().id(), dated_rows(snapshot, name))).collect()
 }
 
 fn changes(snapshot: &Snapshot, name: &str, since: CommitSeq) -> Vec<Change> {
@@ -44,7 +30,7 @@ fn changes(snapshot: &Snapshot, name: &str, since: CommitSeq) -> Vec<Change> {
 }
 
 /// Makes changes in a copy of a table's rows. They come in the order of the keys, and the ranges do not overlap.
-fn apply(rows: &mut Rows, changes: Vec<Change>, what: &str) {
+fn apply(rows: &mut DatedRows, changes: Vec<Change>, what: &str) {
     let mut reached = Some(Vec::new());
     for change in changes {
         match change {
@@ -156,7 +142,7 @@ fn changes_since_any_commit_lead_to_the_content_of_any_snapshot_whatever_was_com
         let mut world = SimWorld::new(seed, SimOptions::default());
         let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
         let settings = Settings { cache_bytes: 4 << 20, clock: clock.clone().into(), ..tiny() };
-        let mut db = Db::create_in(&directory(&world), &settings).unwrap();
+        let mut db = Db::create_in(&world.directory(), &settings).unwrap();
         let mut olds: Vec<(CommitSeq, Content)> = Vec::new();
         // A snapshot kept while commits go on, and the moment as of which it shows entries.
         let mut held: Option<(Snapshot, SystemTime)> = None;
@@ -167,7 +153,7 @@ fn changes_since_any_commit_lead_to_the_content_of_any_snapshot_whatever_was_com
                 held = None;
                 drop(db);
                 world = world.restart(seed * 100 + round);
-                db = Db::open_in(&directory(&world), &settings).unwrap();
+                db = Db::open_in(&world.directory(), &settings).unwrap();
                 restarts += 1;
             }
             db.sync().unwrap();
@@ -197,7 +183,7 @@ fn changes_since_any_commit_lead_to_the_content_of_any_snapshot_whatever_was_com
 /// A table with values that lie in pages of values, side by side, of which many overwrite each other in place.
 fn loaded(rows: u32, length: usize, cache_bytes: usize) -> (Db, CommitSeq) {
     let settings = Settings { cache_bytes, ..tiny() };
-    let db = Db::create_in(&directory(&SimWorld::new(1, SimOptions::calm())), &settings).unwrap();
+    let db = Db::create_in(&SimWorld::new(1, SimOptions::calm()).directory(), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..rows).map(|row| (key(row), vec![1; length]))).unwrap();
     let since = db.snapshot().commit();
@@ -224,7 +210,7 @@ fn a_value_that_was_overwritten_in_place_is_a_change_without_its_leaf() {
 
 #[test]
 fn changes_are_those_of_the_leaves_that_were_written() {
-    let db = Db::create_in(&directory(&SimWorld::new(1, SimOptions::calm())), &tiny()).unwrap();
+    let db = Db::create_in(&SimWorld::new(1, SimOptions::calm()).directory(), &tiny()).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..5000).map(|row| (key(row), vec![1; 20]))).unwrap();
     let since = db.snapshot().commit();
@@ -250,7 +236,7 @@ fn changes_are_those_of_the_leaves_that_were_written() {
 #[test]
 fn an_applier_makes_a_copy_of_older_content_one_of_newer() {
     let mut rng = Rng::with_seed(5);
-    let new = |seed| Db::create_in(&directory(&SimWorld::new(seed, SimOptions::calm())), &tiny()).unwrap();
+    let new = |seed| Db::create_in(&SimWorld::new(seed, SimOptions::calm()).directory(), &tiny()).unwrap();
     let (db, copy) = (new(1), new(2));
     let mut applier = ChangeApplier::new(&copy);
     let table = db.create_table("t").unwrap();
@@ -284,7 +270,7 @@ fn a_table_that_is_larger_than_the_cache_is_looked_through_with_few_changes_foun
     for length in [20, 110, 440] {
         let (db, since) = loaded(9000, length, 656 << 10);
         let table = db.table("t").unwrap();
-        let mut rows: Rows = (0..9000).map(|row| (key(row), (vec![1; length], None))).collect();
+        let mut rows: DatedRows = (0..9000).map(|row| (key(row), (vec![1; length], None))).collect();
         let mut rng = Rng::with_seed(length as u64);
         for _ in 0..60 {
             table.put(key(rng.u32(..9000)), vec![2; length]).unwrap();
@@ -304,7 +290,7 @@ fn an_applier_makes_ranges_and_keys_in_any_order_what_one_after_the_other_makes_
     for seed in 0..30 {
         let mut rng = Rng::with_seed(seed);
         let world = SimWorld::new(seed, SimOptions::calm());
-        let db = Db::create_in(&directory(&world), &tiny()).unwrap();
+        let db = Db::create_in(&world.directory(), &tiny()).unwrap();
         let mut applier = ChangeApplier::new(&db);
         let mut model: BTreeMap<(u64, Vec<u8>), Vec<u8>> = BTreeMap::new();
         let names = ["a", "b"].map(|name| format!("table {name}"));

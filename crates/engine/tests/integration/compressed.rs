@@ -11,16 +11,11 @@ use nofault::db::Pace;
 use nofault::error::ErrorKind;
 use nofault::settings::{Compression, Settings, TierUse};
 use nofault::{Batch, Durability};
+use nofault_sim::content::Rows;
 use nofault_sim::depth::by_depth;
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
 fn settings() -> Settings {
-    settings_with(Compression::Fast)
-}
-
-fn settings_with(compression: Compression) -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, background_threads: false, compression, ..Settings::default() }
+    Settings { background_threads: false, compression: Compression::Fast, ..Settings::small(2, 1) }
 }
 
 const CODECS: [Compression; 2] = [Compression::Fast, Compression::Small];
@@ -74,7 +69,7 @@ fn a_compressed_table_is_smaller_and_holds_the_same_after_changes_reopening_and_
 
 /// Returns the bytes of blocks in use after the load.
 fn size_after_a_load_and_checks(codec: Compression) -> u64 {
-    let settings = || settings_with(codec);
+    let settings = || Settings { compression: codec, ..settings() };
     let folder = tempfile::tempdir().unwrap();
     let mut rng = Rng::with_seed(1);
     let count = by_depth(6_000, 20_000);
@@ -318,7 +313,7 @@ fn an_idle_database_packs_its_pages_anew_when_their_blocks_have_become_loose() {
     for codec in &CODECS {
         let folder = tempfile::tempdir().unwrap();
         let mut rng = Rng::with_seed(4);
-        let settings = Settings { cache_bytes: 4 << 20, background_threads: true, ..settings_with(*codec) }
+        let settings = Settings { cache_bytes: 4 << 20, background_threads: true, compression: *codec, ..settings() }
             .with_idle_after(by_depth(Duration::from_millis(500), Duration::from_secs(10)));
         let count = by_depth(15_000, 40_000);
         let mut rows = rows(&mut rng, count);

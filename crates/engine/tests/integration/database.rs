@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::tiny;
@@ -14,6 +13,7 @@ use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
 use nofault_io::folder::{Backend, Folder};
 use nofault_io::uring::UringDisk;
+use nofault_sim::content::Rows;
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
@@ -24,13 +24,11 @@ fn modest() -> Settings {
 
 fn on_sim(seed: u64) -> (SimWorld, Arc<dyn Directory>) {
     let world = SimWorld::new(seed, SimOptions::default());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     (world, directory)
 }
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn content(snapshot: &Snapshot, table: &Table) -> Model {
+fn content(snapshot: &Snapshot, table: &Table) -> Rows {
     snapshot
         .range::<&[u8]>(table, ..)
         .expect("a table of this database")
@@ -81,8 +79,8 @@ fn does_what_a_map_does(
 ) -> Result<(), TestCaseError> {
     let mut db = Db::create_in(directory, settings).unwrap();
     let mut table = db.create_table("t").unwrap();
-    let mut model = Model::new();
-    let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
+    let mut model = Rows::new();
+    let mut snapshots: Vec<(Snapshot, Rows)> = Vec::new();
     let mut stamp = 0u8;
     for step in steps {
         match step {

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
-use nofault::io::disk::Directory;
 use nofault::settings::Settings;
 
 fn small() -> Settings {
@@ -337,8 +335,12 @@ fn settings_without_a_meaning_are_refused_and_nothing_is_made() {
     for settings in &wrong {
         let error = Db::create(&path, settings).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
-        let directory: Arc<dyn Directory> = nofault_sim::SimWorld::new(3, nofault_sim::SimOptions::calm()).directory();
-        assert_eq!(Db::create_in(&directory, settings).unwrap_err().kind(), ErrorKind::InvalidCall);
+        assert_eq!(
+            Db::create_in(&nofault_sim::SimWorld::new(3, nofault_sim::SimOptions::calm()).directory(), settings)
+                .unwrap_err()
+                .kind(),
+            ErrorKind::InvalidCall
+        );
     }
     Db::create(&path, &good).unwrap();
     for settings in &wrong[..2] {

@@ -42,14 +42,13 @@ fn write_large(db: &Db, table: &Table, rows: u32) -> Result<()> {
 
 /// Creates a database and makes a commit of so many rows, unless the simulated power fails first.
 fn large_commit(world: &SimWorld, rows: u32) -> Result<()> {
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &small_log(false))?;
+    let db = Db::create_in(&world.directory(), &small_log(false))?;
     write_large(&db, &db.create_table("t")?, rows)
 }
 
 /// Reopens the database after a power cut in the commit of `all` rows and, if the table exists, commits twice.
 fn goes_on(world: &SimWorld, settings: &Settings, (all, is_acknowledged): (u32, bool)) {
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let mut rows = None;
     for key in ["a", "b"] {
         let db = match Db::open_in(&directory, settings) {
@@ -96,8 +95,7 @@ fn a_power_cut_in_a_commit_larger_than_the_log_leaves_a_database_that_commits() 
 fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads() {
     within_a_minute("without threads", || {
         let world = SimWorld::new(5, SimOptions::default());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &small_log(false)).unwrap();
+        let db = Db::create_in(&world.directory(), &small_log(false)).unwrap();
         let table = db.create_table("t").unwrap();
         // The next checkpoint can free only the log space of the commits that follow.
         db.checkpoint().unwrap();
@@ -123,8 +121,7 @@ fn a_commit_that_finds_the_log_full_of_unwritten_commits_goes_on_without_threads
 /// Creates a database with a table and a log whose file has reached its final size, so that it needs no more disk
 /// space.
 fn with_a_long_log(world: &SimWorld) -> (Db, Table) {
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &small_log(true)).unwrap();
+    let db = Db::create_in(&world.directory(), &small_log(true)).unwrap();
     let table = db.create_table("t").unwrap();
     write_large(&db, &table, ROWS[2]).unwrap();
     db.checkpoint().unwrap();
@@ -166,7 +163,7 @@ fn a_full_disk_refuses_a_large_batch_as_a_whole_and_takes_it_when_space_is_free(
     for (rows, spare_kib) in ROWS.into_iter().flat_map(|rows| (0..200).step_by(8).map(move |spare| (rows, spare))) {
         let what = format!("{rows} rows, {spare_kib} KiB of space");
         let world = SimWorld::new(8, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let db = Db::create_in(&directory, &small_log(false)).unwrap();
         let table = db.create_table("t").unwrap();
         // In the midst of the keys of the batch.

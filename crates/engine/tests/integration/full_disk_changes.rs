@@ -8,19 +8,20 @@
 
 use std::sync::Arc;
 
-use crate::full_disk::{BLOCK_BYTES, Model, check, delete, fill, had_space, settings};
+use crate::full_disk::{BLOCK_BYTES, check, delete, fill, had_space, settings};
 use fastrand::Rng;
 use nofault::blocking::{Db, Table};
 use nofault::db::Pace;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
 use nofault_io::disk::Directory;
+use nofault_sim::content::Rows;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 
 fn full_world(seed: u64, capacity_bytes: u64) -> (SimWorld, Arc<dyn Directory>) {
     let world = SimWorld::new(seed, SimOptions { capacity_bytes: Some(capacity_bytes), ..SimOptions::calm() });
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     (world, directory)
 }
 
@@ -34,11 +35,11 @@ fn record(random: &mut Rng) -> Vec<u8> {
 }
 
 /// Creates a table with records that become much smaller when they are compressed, as many as there is room for.
-fn records(directory: &Arc<dyn Directory>, compression: Compression) -> (Db, Table, Model) {
+fn records(directory: &Arc<dyn Directory>, compression: Compression) -> (Db, Table, Rows) {
     let settings = Settings { page_bytes: 4096, ..settings(4 << 20, false, compression) };
     let db = Db::create_in(directory, &settings).unwrap();
     let table = db.create_table("t").unwrap();
-    let (mut model, mut random) = (Model::new(), Rng::with_seed(1));
+    let (mut model, mut random) = (Rows::new(), Rng::with_seed(1));
     loop {
         let (mut batch, mut rows) = (Batch::new(), Vec::new());
         for _ in 0..50 {
@@ -55,7 +56,7 @@ fn records(directory: &Arc<dyn Directory>, compression: Compression) -> (Db, Tab
 }
 
 /// Deletes one row of each leaf or so, then one of each leaf again, and so on.
-fn delete_a_row_of_each_leaf_at_a_time(what: &str, table: &Table, model: &mut Model) {
+fn delete_a_row_of_each_leaf_at_a_time(what: &str, table: &Table, model: &mut Rows) {
     for share in [40, 39, 38, 37, 36, 35, 34, 33] {
         delete(what, table, model, share);
     }
@@ -72,7 +73,7 @@ fn deletes_from_a_compressed_table_go_on_although_each_changes_another_block() {
         let db = Db::create_in(&directory, &settings).unwrap();
         let table = db.create_table("t").unwrap();
         let mut random = Rng::with_seed(1);
-        let mut model: Model = (0..20_000_u32).map(|row| (row.to_be_bytes().to_vec(), record(&mut random))).collect();
+        let mut model: Rows = (0..20_000_u32).map(|row| (row.to_be_bytes().to_vec(), record(&mut random))).collect();
         // Every block is full.
         table.bulk_load(&model).unwrap();
         let ballast = db.create_table("ballast").unwrap();
@@ -153,7 +154,7 @@ struct History {
     world: SimWorld,
     directory: Arc<dyn Directory>,
     settings: Settings,
-    model: Model,
+    model: Rows,
 }
 
 impl History {
@@ -167,7 +168,7 @@ impl History {
         let compression = COMPRESSIONS[random.usize(..COMPRESSIONS.len())];
         let settings = settings(2 << 20, false, compression);
         let settings = if is_small { settings } else { Settings { page_bytes: 4096, ..settings } };
-        Self { what, random, world, directory, settings, model: Model::new() }
+        Self { what, random, world, directory, settings, model: Rows::new() }
     }
 
     /// Runs the history. It ends at once when there is no room for a table.

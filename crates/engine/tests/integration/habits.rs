@@ -5,7 +5,6 @@
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::tiny;
@@ -16,7 +15,6 @@ use nofault::error::{Error, ErrorKind};
 use nofault::salvage::{SalvageOptions, salvage};
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 /// The error with which an application ends a transaction.
@@ -30,8 +28,8 @@ impl From<Error> for GivenUp {
 }
 
 fn database(seed: u64) -> (Db, Table) {
-    let directory: Arc<dyn Directory> = SimWorld::new(seed, SimOptions::calm()).directory();
-    let db = Db::create_in(&directory, &Settings { seed: None, ..tiny() }).unwrap();
+    let db = Db::create_in(&SimWorld::new(seed, SimOptions::calm()).directory(), &Settings { seed: None, ..tiny() })
+        .unwrap();
     let table = db.create_table("t").unwrap();
     (db, table)
 }

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crate::common::tiny;
 use fastrand::Rng;
@@ -11,7 +10,6 @@ use nofault::Durability;
 use nofault::blocking::{Db, IndexedTable, TypedTable};
 use nofault::error::Result;
 use nofault::settings::Settings;
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 type People = IndexedTable<u32, String>;
@@ -73,7 +71,7 @@ fn live(db: &Db, seed: u64, steps: u32) -> Result<()> {
 
 #[test]
 fn indexes_are_exact_after_any_history_and_beside_other_writers() {
-    let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::default()).directory();
+    let directory = SimWorld::new(1, SimOptions::default()).directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     live(&db, 1, 200).unwrap();
@@ -98,14 +96,14 @@ fn a_power_cut_at_any_moment_leaves_indexes_exact() {
     let (mut cuts, mut cut) = (0, 400);
     loop {
         let world = SimWorld::new(cut, SimOptions::adversarial());
-        let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let db = Db::create_in(&world.directory(), &tiny()).unwrap();
         open(&db).unwrap();
         let begin = world.events();
         world.cut_after(begin + cut - 400);
         let lived = live(&db, 7, 60);
         drop(db);
         let world = world.restart(cut);
-        let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let db = Db::open_in(&world.directory(), &tiny()).unwrap();
         check(&db, &format!("cut after {cut}"));
         live(&db, cut, 20).unwrap();
         check(&db, &format!("cut after {cut}, and on"));

@@ -3,8 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use crate::blocks::{damage, largest_table};
@@ -13,17 +12,13 @@ use nofault::blocking::{Db, Table};
 use nofault::error::ErrorKind;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
+use nofault_sim::content::{Rows, key};
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
 
 const ROWS: u32 = 3000;
 /// A cache in which the copies for a change of each row are a small part.
 const ROOMY: usize = 32 << 20;
-
-fn key(row: u32) -> [u8; 4] {
-    row.to_be_bytes()
-}
 
 /// Returns the value of a row: short, packed, spread over two pages or more, or long with an index, depending on the row.
 fn value(row: u32) -> Vec<u8> {
@@ -37,8 +32,7 @@ fn value(row: u32) -> Vec<u8> {
 
 /// Creates a database of one table that is completely in the checkpoint.
 fn loaded(world: &SimWorld, settings: &Settings) {
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, settings).unwrap();
+    let db = Db::create_in(&world.directory(), settings).unwrap();
     db.create_table("other").unwrap().put("k", "v").unwrap();
     db.create_table("t").unwrap().bulk_load((0..ROWS).map(|row| (key(row), value(row)))).unwrap();
     db.checkpoint().unwrap();
@@ -63,7 +57,7 @@ fn a_large_commit_over_a_damaged_page_is_refused_before_it_is_in_the_log() {
             let world = SimWorld::new(9, SimOptions::calm());
             loaded(&world, &settings);
             damage(&world, kind, level, largest_table(&world).0, step);
-            let directory: Arc<dyn Directory> = world.directory();
+            let directory = world.directory();
             for round in 0..2 {
                 let db = Db::open_in(&directory, &settings).unwrap_or_else(|error| panic!("{what}, {round}: {error}"));
                 let (table, other) = (db.table("t").unwrap(), db.table("other").unwrap());
@@ -101,7 +95,7 @@ fn rows_beside_a_damaged_page_can_be_deleted() {
         let world = SimWorld::new(10, SimOptions::calm());
         loaded(&world, &settings);
         damage(&world, 1, 0, largest_table(&world).0, 1000);
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let db = Db::open_in(&directory, &settings).unwrap();
         let table = db.table("t").unwrap();
         let (mut batch, mut deleted) = (Batch::new(), 0);
@@ -161,11 +155,9 @@ fn many_changes() -> impl Strategy<Value = ManyChanges> {
     )
 }
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
 impl ManyChanges {
     /// Adds the changes to a batch for one of the tables, and makes them in its model.
-    fn make(&self, batch: &mut Batch, tables: &[Table; 2], models: &mut [Model; 2]) {
+    fn make(&self, batch: &mut Batch, tables: &[Table; 2], models: &mut [Rows; 2]) {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let first = rng.u32(0..self.space);
         for number in 0..self.count {
@@ -201,10 +193,10 @@ proptest! {
         pages in prop_oneof![Just(1_300usize), Just(16_000)],
     ) {
         let world = SimWorld::new(11, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let settings = Settings { page_bytes, cache_bytes: (pages * page_bytes).max(tiny().cache_bytes), log_bytes: 8 << 20, ..tiny() };
-        let content = |table: &Table| table.range::<&[u8]>(..).map(Result::unwrap).collect::<Model>();
-        let mut models = [Model::new(), Model::new()];
+        let content = |table: &Table| table.range::<&[u8]>(..).map(Result::unwrap).collect::<Rows>();
+        let mut models = [Rows::new(), Rows::new()];
         {
             let mut db = Db::create_in(&directory, &settings).unwrap();
             let mut tables = [db.create_table("t").unwrap(), db.create_table("other").unwrap()];
@@ -225,7 +217,7 @@ proptest! {
                 for (table, model) in tables.iter().zip(&models) {
                     prop_assert!(content(table) == *model, "{}: {changes:?}", table.name());
                 }
-                let seen = before.range::<&[u8]>(&tables[0], ..).unwrap().map(Result::unwrap).collect::<Model>();
+                let seen = before.range::<&[u8]>(&tables[0], ..).unwrap().map(Result::unwrap).collect::<Rows>();
                 prop_assert!(seen == was, "a snapshot from before shows {changes:?}");
             }
             let found = db.verify().unwrap();

@@ -11,10 +11,6 @@ use nofault::{Batch, Durability};
 const MIB: u64 = 1 << 20;
 const VALUE_BYTES: usize = 1 << 20;
 
-fn settings(log_bytes: u64, background_threads: bool) -> Settings {
-    Settings { cache_bytes: 32 << 20, log_bytes, background_threads, ..Settings::default() }
-}
-
 fn log_file_bytes(folder: &Path) -> u64 {
     folder.join("log").metadata().unwrap().len()
 }
@@ -43,7 +39,7 @@ fn after_a_commit_of_two_hundred_mebibytes_and_a_close_the_log_file_is_small_aga
     for background_threads in [true, false] {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("db");
-        let settings = settings(4 * MIB, background_threads);
+        let settings = Settings { background_threads, ..Settings::small(32, 4) };
         let db = Db::create(&folder, &settings).unwrap();
         write_rows(&db, rows);
         db.close().unwrap();
@@ -59,13 +55,13 @@ fn after_a_commit_of_two_hundred_mebibytes_and_a_close_the_log_file_is_small_aga
 fn a_log_that_is_larger_than_the_setting_of_a_later_opening_shrinks_at_its_next_checkpoint() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("db");
-    let db = Db::create(&folder, &settings(32 * MIB, false)).unwrap();
+    let db = Db::create(&folder, &Settings { background_threads: false, ..Settings::small(32, 32) }).unwrap();
     write_rows(&db, 24);
     let table = db.table("rows").unwrap();
     let before = log_file_bytes(&folder);
     assert!(before > 24 * MIB, "{before} bytes");
     drop((table, db));
-    let db = Db::open(&folder, &settings(8 * MIB, false)).unwrap();
+    let db = Db::open(&folder, &Settings { background_threads: false, ..Settings::small(32, 8) }).unwrap();
     assert_eq!(log_file_bytes(&folder), before, "until the checkpoint");
     db.table("rows").unwrap().put("one", "more").unwrap();
     db.checkpoint().unwrap();
@@ -73,7 +69,7 @@ fn a_log_that_is_larger_than_the_setting_of_a_later_opening_shrinks_at_its_next_
     assert_eq!(log_file_bytes(&folder), 8 * MIB + 3 * MIB / 4);
     check_rows(&db, 24);
     db.close().unwrap();
-    check_rows(&Db::open(&folder, &settings(8 * MIB, false)).unwrap(), 24);
+    check_rows(&Db::open(&folder, &Settings { background_threads: false, ..Settings::small(32, 8) }).unwrap(), 24);
 }
 
 #[test]
@@ -82,7 +78,7 @@ fn a_database_that_is_idle_gives_back_its_log_without_being_closed() {
     let folder = scratch.path().join("db");
     // Longer than the rows take.
     let idle_after = nofault_sim::depth::by_depth(3, 10);
-    let settings = settings(64 * MIB, true).with_idle_after(std::time::Duration::from_secs(idle_after));
+    let settings = Settings::small(32, 64).with_idle_after(std::time::Duration::from_secs(idle_after));
     let db = Db::create(&folder, &settings).unwrap();
     write_rows(&db, 24);
     assert!(log_file_bytes(&folder) > 24 * MIB);

@@ -13,10 +13,6 @@ fn value_of(key: u32) -> Vec<u8> {
     vec![key as u8; 300]
 }
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, ..Settings::default() }
-}
-
 /// Fills a table in random order, so that neighbours in key order lie anywhere.
 fn fill(db: &blocking::Db, table: &blocking::Table) {
     let mut keys: Vec<u32> = (0..ROWS).collect();
@@ -41,7 +37,7 @@ fn check(table: &blocking::Table) {
 fn a_scattered_table_is_put_in_order_once_it_was_scanned_and_another_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
-    let db = blocking::Db::create(&path, &settings()).unwrap();
+    let db = blocking::Db::create(&path, &Settings::small(4, 4)).unwrap();
     let (scanned, other) = (db.create_table("scanned").unwrap(), db.create_table("other").unwrap());
     fill(&db, &scanned);
     fill(&db, &other);
@@ -59,7 +55,7 @@ fn a_scattered_table_is_put_in_order_once_it_was_scanned_and_another_one_stays()
     let problems = db.verify().unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     drop((scanned, other, db));
-    let db = blocking::Db::open(&path, &settings()).unwrap();
+    let db = blocking::Db::open(&path, &Settings::small(4, 4)).unwrap();
     check(&db.table("scanned").unwrap());
     check(&db.table("other").unwrap());
 }

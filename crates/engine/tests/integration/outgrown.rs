@@ -3,22 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::sync::Arc;
-
 use crate::common::tiny;
 use nofault::blocking::Db;
 use nofault::db::Pace;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
+use nofault_sim::content::value;
 use nofault_sim::{SimOptions, SimWorld};
 
 const ROWS: u64 = 8_000;
-
-fn value(row: u64, version: u8) -> Vec<u8> {
-    [&row.to_le_bytes()[..], &[version; 300]].concat()
-}
+const VALUE_BYTES: usize = 308;
 
 /// Reads, updates, compacts and verifies a database with all rows in version 1, and leaves all rows in version 1.
 fn use_it(db: &Db) {
@@ -29,13 +24,13 @@ fn use_it(db: &Db) {
         for rows in some.chunks(20) {
             let mut batch = Batch::new();
             for row in rows {
-                batch.put(&table, row.to_be_bytes(), value(*row, version));
+                batch.put(&table, row.to_be_bytes(), value(*row, version, VALUE_BYTES));
             }
             db.write(batch, Durability::Sync).unwrap();
         }
         let keys: Vec<_> = some.iter().map(|row| row.to_be_bytes()).collect();
         for (row, found) in some.iter().zip(table.get_many(&keys).unwrap()) {
-            assert_eq!(found, Some(value(*row, version)));
+            assert_eq!(found, Some(value(*row, version, VALUE_BYTES)));
         }
     }
     db.compact(Pace::Full, |_| true).unwrap();
@@ -46,12 +41,12 @@ fn use_it(db: &Db) {
 fn a_database_that_has_outgrown_its_cache_opens_with_the_least_it_needs_and_says_so() {
     for background_threads in [false, true] {
         let world = SimWorld::new(3, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let settings = Settings { background_threads, ..tiny() };
         let db = Db::create_in(&directory, &settings).unwrap();
         assert_eq!((db.stats().cache_bytes, db.stats().memory_over_bytes), (settings.cache_bytes as u64, 0));
         let table = db.create_table("t").unwrap();
-        table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 1)))).unwrap();
+        table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 1, VALUE_BYTES)))).unwrap();
         let grown = db.stats();
         assert!(grown.memory_over_bytes > 0, "a growing table is counted: {grown:?}");
         use_it(&db);
@@ -71,13 +66,12 @@ fn a_database_that_has_outgrown_its_cache_opens_with_the_least_it_needs_and_says
 #[test]
 fn the_log_of_a_crash_is_replayed_with_a_cache_that_was_outgrown() {
     let world = SimWorld::new(4, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &Settings { cache_bytes: 4 << 20, ..tiny() }).unwrap();
+    let db = Db::create_in(&world.directory(), &Settings { cache_bytes: 4 << 20, ..tiny() }).unwrap();
     let table = db.create_table("t").unwrap();
-    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 2)))).unwrap();
+    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 2, VALUE_BYTES)))).unwrap();
     for row in 0..ROWS {
         let mut batch = Batch::new();
-        batch.put(&table, row.to_be_bytes(), value(row, 1));
+        batch.put(&table, row.to_be_bytes(), value(row, 1, VALUE_BYTES));
         db.write(batch, Durability::Deferred).unwrap();
     }
     db.sync().unwrap();

@@ -1,11 +1,8 @@
 //! Closing a database so that opening it has little to do.
 
-use std::sync::Arc;
-
 use nofault::blocking::Db;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::common::tiny;
@@ -15,10 +12,6 @@ const LOG_GROUP_BYTES_MAX: u64 = 128 << 10;
 /// Length of a group without records.
 const LOG_BLOCK_BYTES: u64 = 4096;
 
-fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
-
 /// Regression: opening read the whole log three times, regardless of its content.
 #[test]
 fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
@@ -27,7 +20,7 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
         for log_bytes in [4 << 20, 48 << 20] {
             let settings = Settings { cache_bytes: 16 << 20, log_bytes, background_threads, ..Settings::default() };
             let world = SimWorld::new(1, SimOptions::calm());
-            let db = Db::create_in(&directory(&world), &settings).unwrap();
+            let db = Db::create_in(&world.directory(), &settings).unwrap();
             let table = db.create_table("t").unwrap();
             // The same few keys are written again and again: much log and few pages.
             for round in 0..40_u32 {
@@ -40,7 +33,7 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
             drop(table);
             db.close().unwrap();
             let before = world.stats();
-            let db = Db::open_in(&directory(&world), &settings).unwrap();
+            let db = Db::open_in(&world.directory(), &settings).unwrap();
             let read_bytes = (world.stats() - before).read_bytes;
             let stats = db.stats();
             assert_eq!(stats.pool.pages_changed, 0, "something was replayed: {stats:?}");
@@ -67,7 +60,7 @@ fn opening_after_a_clean_close_reads_little_whatever_the_size_of_the_log() {
 fn a_checkpoint_leaves_nothing_of_deferred_commits_in_memory_or_to_replay() {
     let settings = Settings { background_threads: false, ..tiny() };
     let world = SimWorld::new(1, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings).unwrap();
+    let db = Db::create_in(&world.directory(), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     for key in 0..10_u32 {
         let mut batch = Batch::new();
@@ -104,7 +97,7 @@ fn a_power_cut_at_any_event_of_closing_loses_nothing_that_was_acknowledged() {
     let mut cuts = 0;
     for seed in 0..4 {
         let fill = |world: &SimWorld| {
-            let db = Db::create_in(&directory(world), &tiny()).unwrap();
+            let db = Db::create_in(&world.directory(), &tiny()).unwrap();
             let table = db.create_table("t").unwrap();
             for key in 0..30_u32 {
                 table.put(key.to_be_bytes(), vec![key as u8; 200]).unwrap();
@@ -125,7 +118,7 @@ fn a_power_cut_at_any_event_of_closing_loses_nothing_that_was_acknowledged() {
             world.cut_after(event);
             let closed = db.close().is_ok();
             let after = world.restart(event);
-            let db = Db::open_in(&directory(&after), &tiny()).unwrap_or_else(|error| panic!("{error}: {after}"));
+            let db = Db::open_in(&after.directory(), &tiny()).unwrap_or_else(|error| panic!("{error}: {after}"));
             let table = db.table("t").unwrap();
             for key in 0..30_u32 {
                 assert_eq!(table.get(key.to_be_bytes()).unwrap(), Some(vec![key as u8; 200]), "{after}");
@@ -143,14 +136,14 @@ fn dropping_the_last_handle_makes_deferred_commits_durable_with_and_without_thre
     for background_threads in [true, false] {
         let settings = Settings { background_threads, ..tiny() };
         let world = SimWorld::new(1, SimOptions::adversarial());
-        let db = Db::create_in(&directory(&world), &settings).unwrap();
+        let db = Db::create_in(&world.directory(), &settings).unwrap();
         let table = db.create_table("t").unwrap();
         let mut deferred = Batch::new();
         deferred.put(&table, "deferred", "1");
         db.write(deferred, Durability::Deferred).unwrap();
         drop((table, db));
         let after = world.restart(1);
-        let db = Db::open_in(&directory(&after), &settings).unwrap();
+        let db = Db::open_in(&after.directory(), &settings).unwrap();
         let value = db.table("t").unwrap().get("deferred").unwrap();
         assert_eq!(value.as_deref(), Some(&b"1"[..]), "background threads: {background_threads}, {after}");
     }

@@ -1,17 +1,10 @@
 //! Salvages databases that earlier builds wrote, sound and damaged.
 
-use std::collections::BTreeMap;
-
 use crate::old_databases::{FIXTURES, files_in, put_into, unpacked};
 use nofault::blocking::Db;
 use nofault::salvage::{SalvageOptions, salvage};
 use nofault::settings::Settings;
-
-type Content = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
-
-fn settings() -> Settings {
-    Settings { cache_bytes: 16 << 20, log_bytes: 4 << 20, ..Settings::default() }
-}
+use nofault_sim::content::Content;
 
 fn content(db: &Db) -> Content {
     let rows = |name: &str| -> nofault::error::Result<_> { db.table(name)?.range::<&[u8]>(..).collect() };
@@ -27,11 +20,11 @@ fn databases_of_earlier_formats_are_salvaged_as_they_are_opened_and_stay_as_they
         std::fs::create_dir(&old).unwrap();
         let files = unpacked(fixture);
         put_into(&old, &files);
-        let report = salvage(&old, &new, &SalvageOptions::new(settings()), |_| true).unwrap();
+        let report = salvage(&old, &new, &SalvageOptions::new(Settings::small(16, 4)), |_| true).unwrap();
         assert!(report.is_complete(), "format {version}, {name}: {report:?}");
         assert!(files_in(&old) == files, "format {version}, {name}: the old database has changed");
-        let opened = content(&Db::open(&old, &settings()).unwrap());
-        assert!(content(&Db::open(&new, &settings()).unwrap()) == opened, "format {version}, {name}");
+        let opened = content(&Db::open(&old, &Settings::small(16, 4)).unwrap());
+        assert!(content(&Db::open(&new, &Settings::small(16, 4)).unwrap()) == opened, "format {version}, {name}");
     }
 }
 
@@ -43,16 +36,16 @@ fn databases_of_earlier_formats_that_are_damaged_give_exact_entries_and_list_the
         std::fs::create_dir(&old).unwrap();
         let files = unpacked(fixture);
         put_into(&old, &files);
-        let expected = content(&Db::open(&old, &settings()).unwrap());
+        let expected = content(&Db::open(&old, &Settings::small(16, 4)).unwrap());
         // Every block in turn would take minutes: a few, and both superblocks.
         let blocks = nofault_sim::depth::sample((32..files[0].len() / 4096).step_by(61), 4).chain([0, 16]);
         for block in blocks {
             let mut damaged = files.clone();
             damaged[0][block * 4096..(block + 1) * 4096].fill(0xA5);
             put_into(&old, &damaged);
-            let report = salvage(&old, &new, &SalvageOptions::new(settings()), |_| true).unwrap();
+            let report = salvage(&old, &new, &SalvageOptions::new(Settings::small(16, 4)), |_| true).unwrap();
             let what = format!("format {version}, {name}, block {block}: {report:?}");
-            let found = content(&Db::open(&new, &settings()).unwrap());
+            let found = content(&Db::open(&new, &Settings::small(16, 4)).unwrap());
             std::fs::remove_dir_all(&new).unwrap();
             if report.history_cut.is_some() {
                 // The superblocks took turns, and one of them may have been newer.

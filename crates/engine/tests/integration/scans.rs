@@ -11,31 +11,21 @@ use nofault::blocking::{Db, Range, Table};
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
+use nofault_sim::content::value;
 
 const ROWS: u64 = 30_000;
 const VALUE_BYTES: usize = 1000;
 const PAGE_BYTES: u64 = 4096;
 
-/// Settings with a cache in which a scan of the tables of these tests becomes a long one, half-way through.
-fn settings() -> Settings {
-    Settings { cache_bytes: 16 << 20, log_bytes: 8 << 20, ..Settings::default() }
-}
-
-fn value(row: u64, version: u8) -> Vec<u8> {
-    let mut value = vec![version; VALUE_BYTES];
-    value[..8].copy_from_slice(&row.to_le_bytes());
-    value
-}
-
 fn loaded(path: &Path) -> (Db, Table) {
-    let db = Db::create(path, &settings()).unwrap();
+    let db = Db::create(path, &Settings::small(16, 8)).unwrap();
     let table = db.create_table("t").unwrap();
-    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 0)))).unwrap();
+    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 0, VALUE_BYTES)))).unwrap();
     (db, table)
 }
 
 fn opened(path: &Path) -> (Db, Table) {
-    let db = Db::open(path, &settings()).unwrap();
+    let db = Db::open(path, &Settings::small(16, 8)).unwrap();
     let table = db.table("t").unwrap();
     (db, table)
 }
@@ -45,7 +35,7 @@ fn check(mut range: Range, mut rows: impl Iterator<Item = u64>, version: impl Fn
     while let Some((key, found)) = range.next_ref().unwrap() {
         let row = rows.next().unwrap();
         assert_eq!(key, row.to_be_bytes());
-        assert!(found == value(row, version(row)), "row {row}");
+        assert!(found == value(row, version(row), VALUE_BYTES), "row {row}");
     }
     assert_eq!(rows.next(), None);
 }
@@ -69,7 +59,7 @@ fn long_scans_show_everything_in_both_directions_beside_batches_and_writes() {
         });
         let snapshot = db.snapshot();
         for row in (0..ROWS).step_by(100) {
-            table.put(row.to_be_bytes(), value(row, 1)).unwrap();
+            table.put(row.to_be_bytes(), value(row, 1, VALUE_BYTES)).unwrap();
         }
         let newest = |row: u64| u8::from(row.is_multiple_of(100));
         let backwards = scope.spawn(move || check(table_range(&db, &snapshot).rev(), (0..ROWS).rev(), |_| 0));
@@ -112,7 +102,7 @@ fn a_long_scan_over_a_damaged_page_names_it_after_all_that_comes_before() {
             match range.next_ref() {
                 Ok(Some((key, found))) => {
                     let row = rows.next().unwrap();
-                    assert!(key == row.to_be_bytes() && found == value(row, 0), "row {row}");
+                    assert!(key == row.to_be_bytes() && found == value(row, 0, VALUE_BYTES), "row {row}");
                     count += 1;
                 }
                 Ok(None) => panic!("a damaged page in the middle of the file was not met"),
@@ -140,7 +130,7 @@ fn an_abandoned_scan_keeps_no_other_call_waiting() {
         let kept = (round % 2 == 0).then_some(range);
         let rows: Vec<u64> = (0..200).map(|number| (number * 149 + round) % ROWS).collect();
         let found = table.get_many(&rows.iter().map(|row| row.to_be_bytes()).collect::<Vec<_>>()).unwrap();
-        assert!(rows.iter().zip(found).all(|(row, found)| found.unwrap() == value(*row, 0)));
+        assert!(rows.iter().zip(found).all(|(row, found)| found.unwrap() == value(*row, 0, VALUE_BYTES)));
         drop(kept);
     }
     assert!(db.verify().unwrap().is_clean());
@@ -149,7 +139,7 @@ fn an_abandoned_scan_keeps_no_other_call_waiting() {
 #[test]
 fn a_load_takes_hardly_more_room_than_its_entries_whatever_the_length_of_values() {
     let folder = tempfile::tempdir().unwrap();
-    let db = Db::create(folder.path().join("db"), &settings()).unwrap();
+    let db = Db::create(folder.path().join("db"), &Settings::small(16, 8)).unwrap();
     let mut batch = Batch::new();
     let (mut before, mut wrong) = (db.stats().pool.blocks_used, Vec::new());
     // Four to a page of values, five, and as many as fit into a leaf.

@@ -16,17 +16,13 @@ const ROWS: u32 = 60_000;
 /// One of so many rows stays.
 const STAYING: u32 = 10;
 
-fn settings(compaction: CompactionMode) -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 4 << 20, compaction, ..Settings::default() }
-}
-
 fn value_of(key: u32) -> Vec<u8> {
     vec![key as u8; 300]
 }
 
 /// A database with a table from which nine of ten rows were deleted.
 fn mostly_deleted(folder: &Path, compaction: CompactionMode) -> blocking::Db {
-    let db = blocking::Db::create(folder, &settings(compaction)).unwrap();
+    let db = blocking::Db::create(folder, &Settings { compaction, ..Settings::small(4, 4) }).unwrap();
     let table = db.create_table("t").unwrap();
     table.bulk_load((0..ROWS).map(|key| (key.to_be_bytes(), value_of(key)))).unwrap();
     let deleted: Vec<u32> = (0..ROWS).filter(|key| key % STAYING != 0).collect();
@@ -60,7 +56,7 @@ fn a_file_of_which_most_is_free_becomes_short_by_itself_while_it_is_read_and_wri
     drop(mostly_deleted(&path, CompactionMode::Manual));
     assert!(data_bytes(&path) > 16 << 20, "the premise: {} bytes", data_bytes(&path));
     let idle_after = by_depth(Duration::from_millis(500), Duration::from_secs(10));
-    let db = blocking::Db::open(&path, &settings(CompactionMode::Automatic).with_idle_after(idle_after)).unwrap();
+    let db = blocking::Db::open(&path, &Settings::small(4, 4).with_idle_after(idle_after)).unwrap();
     let table = db.table("t").unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     while data_bytes(&path) > 8 << 20 {
@@ -71,7 +67,7 @@ fn a_file_of_which_most_is_free_becomes_short_by_itself_while_it_is_read_and_wri
     }
     check(&db);
     drop((table, db));
-    check(&blocking::Db::open(&path, &settings(CompactionMode::Automatic)).unwrap());
+    check(&blocking::Db::open(&path, &Settings::small(4, 4)).unwrap());
 }
 
 #[test]
@@ -137,7 +133,8 @@ fn a_thread_that_has_committed_and_lives_on_keeps_no_blocks() {
     end.send(()).unwrap();
     committing.join().unwrap();
     db.close().unwrap();
-    let db = blocking::Db::open(&path, &settings(CompactionMode::Manual)).unwrap();
+    let db =
+        blocking::Db::open(&path, &Settings { compaction: CompactionMode::Manual, ..Settings::small(4, 4) }).unwrap();
     assert_eq!(used, db.stats().pool.blocks_used, "as many as the pages of the newest state");
     check(&db);
 }

@@ -1,6 +1,5 @@
 //! The surroundings of a database: file systems without direct I/O, writers during a backup, and its statistics.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::tiny;
@@ -8,7 +7,6 @@ use nofault::blocking::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 #[test]
@@ -123,7 +121,7 @@ fn a_backup_shows_one_moment_however_many_write_meanwhile() {
 #[test]
 fn statistics_say_what_memory_is_for_and_how_often_calls_had_to_wait() {
     let world = SimWorld::new(1, SimOptions::default());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings = Settings { cache_bytes: 64 << 20, log_bytes: 64 << 10, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     let pool = db.stats().pool;

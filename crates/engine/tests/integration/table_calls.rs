@@ -3,25 +3,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use crate::common::tiny;
 use fastrand::Rng;
 use nofault::blocking::{Db, Table};
 use nofault::error::ErrorKind;
-use nofault::io::disk::Directory;
 use nofault::settings::Compression;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
+use nofault_sim::content::Rows;
 use nofault_sim::{SimOptions, SimWorld};
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
 fn database(settings: &Settings) -> (Db, Table) {
-    let directory: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
-    let db = Db::create_in(&directory, settings).unwrap();
+    let db = Db::create_in(&SimWorld::new(5, SimOptions::calm()).directory(), settings).unwrap();
     let table = db.create_table("t").unwrap();
     (db, table)
 }
@@ -31,8 +26,8 @@ fn key_of(number: u32) -> Vec<u8> {
 }
 
 /// Fills a table with some keys; about one value in ten lies outside of its leaf.
-fn filled(table: &Table, count: u32, rng: &mut Rng) -> Model {
-    let mut model = Model::new();
+fn filled(table: &Table, count: u32, rng: &mut Rng) -> Rows {
+    let mut model = Rows::new();
     for _ in 0..count {
         let bytes = if rng.u32(..10) == 0 { rng.usize(600..5_000) } else { rng.usize(..40) };
         let (key, value) = (key_of(rng.u32(..1_000)), vec![rng.u8(..); bytes]);
@@ -230,7 +225,7 @@ fn check_estimates(table: &Table, what: &str) {
 fn estimates_are_exact_in_a_few_leaves_and_within_a_quarter_beyond_whatever_the_history_of_the_table() {
     const COUNT: u32 = 12_000;
     let world = SimWorld::new(5, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings = Settings { cache_bytes: 4 << 20, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     let key = |number: u32| format!("k{number:07}").into_bytes();
@@ -367,7 +362,7 @@ fn a_load_for_which_the_smallest_caches_have_too_few_pages_is_refused_and_larger
     };
     let (mut refused, mut loaded) = (0, 0);
     for cache_bytes in (630 << 10..800 << 10).step_by(nofault_sim::depth::by_depth(4, 1) << 10) {
-        let directory: Arc<dyn Directory> = SimWorld::new(5, SimOptions::calm()).directory();
+        let directory = SimWorld::new(5, SimOptions::calm()).directory();
         let db = Db::create_in(&directory, &settings(800 << 10)).unwrap();
         db.create_table("t").unwrap().put("k", "v").unwrap();
         db.close().unwrap();

@@ -16,7 +16,7 @@ const ENOSPC: i32 = 28;
 
 #[test]
 fn a_committer_never_sees_a_partly_published_commit() {
-    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let directory = SimWorld::new(3, SimOptions::default()).directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     // A committer looks for its pages outside of any lock, while others split the root of a small tree.
@@ -65,7 +65,7 @@ fn with_a_table_to_drop(directory: &Arc<dyn Directory>, settings: &Settings) -> 
 fn a_dropped_table_is_freed_in_steps_and_after_a_power_cut_at_any_of_them() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(5, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
     let (begin, before) = (world.events(), db.stats());
     db.drop_table("gone").unwrap();
@@ -88,14 +88,13 @@ fn a_dropped_table_is_freed_in_steps_and_after_a_power_cut_at_any_of_them() {
     let mut dropped = 0;
     for cut in (begin..end).step_by(((end - begin) / 40).max(1) as usize) {
         let world = SimWorld::new(5, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
         world.cut_after(cut);
         let _ = db.drop_table("gone");
         drop(db);
         let after = world.restart(cut);
-        let directory: Arc<dyn Directory> = after.directory();
-        let db = Db::open_in(&directory, &settings).unwrap();
+        let db = Db::open_in(&after.directory(), &settings).unwrap();
         if db.table_names().unwrap() == ["gone", "kept"] {
             assert_eq!(db.table("gone").unwrap().range::<&[u8]>(..).map(Result::unwrap).count(), 3000);
             assert!(db.verify().unwrap().is_clean(), "cut after {cut}");
@@ -148,7 +147,7 @@ fn the_background_thread_frees_the_pages_of_a_dropped_table_while_others_commit(
 fn damaged_pages_of_a_dropped_table_are_left_out_and_the_rest_is_freed() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(5, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
     db.create_table("second").unwrap().bulk_load((0..500u32).map(|number| (number.to_be_bytes(), [5; 20]))).unwrap();
     db.checkpoint().unwrap();
@@ -164,7 +163,7 @@ fn damaged_pages_of_a_dropped_table_are_left_out_and_the_rest_is_freed() {
     ] {
         let world = world.restart(7);
         damage(&world, kind, level, table, step);
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let db = Db::open_in(&directory, &settings).unwrap();
         db.drop_table("gone").unwrap();
         assert!(db.stats().dropped_pages_unreadable > 0, "{what}");
@@ -192,7 +191,7 @@ fn damaged_pages_of_a_dropped_table_are_left_out_and_the_rest_is_freed() {
 fn a_snapshot_from_before_the_drop_reports_damage_as_damage() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(8, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
     db.checkpoint().unwrap();
     drop(db);
@@ -234,7 +233,7 @@ fn a_snapshot_from_before_the_drop_reports_damage_as_damage() {
 fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() {
     let settings = Settings { seed: Some(1), ..tiny() };
     let world = SimWorld::new(6, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let (db, _) = with_a_table_to_drop(&directory, &settings).unwrap();
     db.checkpoint().unwrap();
     drop(db);
@@ -252,8 +251,7 @@ fn a_table_whose_root_is_damaged_cannot_be_dropped_and_does_no_harm_to_others() 
 
 #[test]
 fn a_table_is_empty_for_snapshots_and_transactions_that_began_before_its_creation() {
-    let directory: Arc<dyn Directory> = SimWorld::new(11, SimOptions::calm()).directory();
-    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let db = Db::create_in(&SimWorld::new(11, SimOptions::calm()).directory(), &tiny()).unwrap();
     let kept = db.create_table("kept").unwrap();
     let before = db.snapshot();
     let (reader, walker, other, writer) = (db.begin(), db.begin(), db.begin(), db.begin());
@@ -289,7 +287,7 @@ fn a_table_is_empty_for_snapshots_and_transactions_that_began_before_its_creatio
 #[test]
 fn a_refused_load_needs_no_space_and_one_that_runs_out_of_it_at_the_end_leaves_nothing() {
     let world = SimWorld::new(12, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();
     let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
     db.checkpoint().unwrap();
@@ -335,8 +333,7 @@ fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
     // Groups of the log are as large as its blocks: the last one exceeds the limit.
     let settings = Settings { seed: Some(1), log_bytes: tiny().log_bytes + 2048, ..tiny() };
     let world = SimWorld::new(13, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let (db, blocks) = with_a_table_to_drop(&directory, &settings).unwrap();
+    let (db, blocks) = with_a_table_to_drop(&world.directory(), &settings).unwrap();
     let kept = db.table("kept").unwrap();
     db.checkpoint().unwrap();
     // There is room for the record of the drop, but for none after it; and no checkpoint makes more.
@@ -365,7 +362,7 @@ fn freeing_a_dropped_table_that_finds_the_log_full_is_tried_again_later() {
 #[test]
 fn a_created_or_dropped_table_stays_so_after_a_power_cut() {
     let world = SimWorld::new(17, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let db = Db::create_in(&directory, &tiny()).unwrap();
     db.create_table("dropped").unwrap();
     db.drop_table("dropped").unwrap();
@@ -380,8 +377,7 @@ fn a_created_or_dropped_table_stays_so_after_a_power_cut() {
 #[test]
 fn a_renamed_table_keeps_rows_handles_transactions_and_compression_and_frees_its_old_name() {
     let world = SimWorld::new(7, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let db = Db::create_in(&world.directory(), &tiny()).unwrap();
     let stock = db.create_table("stock").unwrap();
     db.set_compression("stock", Compression::Fast).unwrap();
     db.create_table("other").unwrap();
@@ -408,7 +404,7 @@ fn a_renamed_table_keeps_rows_handles_transactions_and_compression_and_frees_its
     drop((before, stock, db));
     // Replayed, as nothing was checkpointed.
     let world = world.restart(1);
-    let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    let db = Db::open_in(&world.directory(), &tiny()).unwrap();
     assert_eq!(db.table_names().unwrap(), ["other", "stock", "warehouse"]);
     assert_eq!(db.table("warehouse").unwrap().len().unwrap(), 3);
     assert_eq!(db.compression("warehouse").unwrap(), Compression::Fast);
@@ -418,14 +414,14 @@ fn a_renamed_table_keeps_rows_handles_transactions_and_compression_and_frees_its
 #[test]
 fn a_table_created_under_the_old_name_of_another_is_replayed_as_a_table_of_its_own() {
     let world = SimWorld::new(8, SimOptions::calm());
-    let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    let db = Db::create_in(&world.directory(), &tiny()).unwrap();
     // All of it in the log: the replay must not take the second table for the first, which had its name.
     db.create_table("stock").unwrap().put("a", "first").unwrap();
     db.rename_table("stock", "old").unwrap();
     db.create_table("stock").unwrap().put("a", "second").unwrap();
     drop(db);
     let world = world.restart(1);
-    let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    let db = Db::open_in(&world.directory(), &tiny()).unwrap();
     let value = |name| db.table(name).unwrap().get("a").unwrap();
     assert_eq!((value("old"), value("stock")), (Some(b"first".to_vec()), Some(b"second".to_vec())));
 }
@@ -434,7 +430,7 @@ fn a_table_created_under_the_old_name_of_another_is_replayed_as_a_table_of_its_o
 fn a_power_cut_during_a_rename_leaves_the_table_under_one_of_its_names() {
     let events = |cut: Option<u64>| {
         let world = SimWorld::new(9, SimOptions::adversarial());
-        let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let db = Db::create_in(&world.directory(), &tiny()).unwrap();
         let stock = db.create_table("stock").unwrap();
         stock.put("a", vec![7; 3000]).unwrap();
         let begin = world.events();
@@ -450,7 +446,7 @@ fn a_power_cut_during_a_rename_leaves_the_table_under_one_of_its_names() {
     for cut in begin..=world.events() {
         let (world, _, acknowledged) = events(Some(cut));
         let world = world.restart(cut);
-        let db = Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+        let db = Db::open_in(&world.directory(), &tiny()).unwrap();
         let names = db.table_names().unwrap();
         let name = names.first().cloned().unwrap_or_default();
         assert_eq!(names.len(), 1, "cut after {cut}: {names:?}");
@@ -469,7 +465,7 @@ fn a_power_cut_during_a_rename_leaves_the_table_under_one_of_its_names() {
 
 #[test]
 fn renames_beside_creations_drops_and_openings_leave_each_name_to_one_table() {
-    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let directory = SimWorld::new(3, SimOptions::default()).directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     let name = |number: usize| format!("table {number}");

@@ -4,7 +4,6 @@
 mod closing;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::common::tiny;
@@ -15,31 +14,28 @@ use nofault::db::{Change, Position, TailEvent};
 use nofault::error::ErrorKind;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, CommitSeq, Durability};
-use nofault_io::disk::Directory;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
-type Rows = BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>;
-type Content = BTreeMap<String, Rows>;
-
-fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
+/// The rows of a table with the times at which they expire.
+pub(crate) type DatedRows = BTreeMap<Vec<u8>, (Vec<u8>, Option<SystemTime>)>;
 
 fn settings(background_threads: bool) -> Settings {
     Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, background_threads, ..tiny() }
 }
 
-fn content(snapshot: &Snapshot) -> Content {
-    let rows = |name: &String| {
-        let mut range = snapshot.range::<&[u8]>(&snapshot.table(name).unwrap(), ..).unwrap();
-        let mut rows = Rows::new();
-        while let Some((key, value)) = range.next().transpose().unwrap() {
-            rows.insert(key, (value, range.expiry()));
-        }
-        rows
-    };
-    snapshot.table_names().unwrap().into_iter().map(|name| (name.clone(), rows(&name))).collect()
+pub(crate) fn dated_rows(snapshot: &Snapshot, name: &str) -> DatedRows {
+    let mut range = snapshot.range::<&[u8]>(&snapshot.table(name).unwrap(), ..).unwrap();
+    let mut rows = DatedRows::new();
+    while let Some((key, value)) = range.next().transpose().unwrap() {
+        rows.insert(key, (value, range.expiry()));
+    }
+    rows
+}
+
+fn content(snapshot: &Snapshot) -> BTreeMap<String, DatedRows> {
+    let names = snapshot.table_names().unwrap();
+    names.into_iter().map(|name| (name.clone(), dated_rows(snapshot, &name))).collect()
 }
 
 /// A copy of a database, kept up to date by a tail.
@@ -54,7 +50,7 @@ struct Copy {
 impl Copy {
     /// Copies a snapshot.
     fn of(snapshot: &Snapshot, position: Position, seed: u64) -> Self {
-        let db = Db::create_in(&directory(&SimWorld::new(seed, SimOptions::calm())), &settings(false)).unwrap();
+        let db = Db::create_in(&SimWorld::new(seed, SimOptions::calm()).directory(), &settings(false)).unwrap();
         let mut applier = ChangeApplier::new(&db);
         for name in snapshot.table_names().unwrap() {
             let source = snapshot.table(&name).unwrap();
@@ -141,7 +137,7 @@ fn a_copy_that_follows_has_the_content_of_the_source_whatever_is_committed() {
         let mut rng = Rng::with_seed(seed);
         let world = SimWorld::new(seed, SimOptions::default());
         let settings = settings(seed % 2 == 0);
-        let mut db = Db::create_in(&directory(&world), &settings).unwrap();
+        let mut db = Db::create_in(&world.directory(), &settings).unwrap();
         (0..rng.u32(..40)).for_each(|_| commit(&db, &mut rng));
         let (snapshot, mut tail) = db.begin_tail().unwrap();
         let mut copy = Copy::of(&snapshot, tail.reached(), seed + 100);
@@ -169,7 +165,7 @@ fn a_copy_that_follows_has_the_content_of_the_source_whatever_is_committed() {
                     drop((snapshot, tail));
                     if is_closed {
                         drop(db);
-                        db = Db::open_in(&directory(&world), &settings).unwrap();
+                        db = Db::open_in(&world.directory(), &settings).unwrap();
                     }
                     tail = db.tail(&position).unwrap_or_else(|error| panic!("{what}: {error}"));
                     let newest = db.snapshot();
@@ -192,7 +188,7 @@ fn a_copy_that_follows_has_the_content_of_the_source_whatever_is_committed() {
 #[test]
 fn after_a_power_cut_at_any_moment_a_tail_goes_on_and_nothing_that_it_returned_is_lost() {
     let run = |world: &SimWorld, copy: &mut Option<Copy>| -> Result<(), nofault::Error> {
-        let db = Db::create_in(&directory(world), &settings(false))?;
+        let db = Db::create_in(&world.directory(), &settings(false))?;
         let mut rng = Rng::with_seed(7);
         let table = db.create_table("t")?;
         let (snapshot, mut tail) = db.begin_tail()?;
@@ -232,7 +228,7 @@ fn after_a_power_cut_at_any_moment_a_tail_goes_on_and_nothing_that_it_returned_i
         let _ = run(&world, &mut copy);
         let Some(mut copy) = copy else { continue };
         let after = world.restart(cut);
-        let db = Db::open_in(&directory(&after), &settings(false)).unwrap();
+        let db = Db::open_in(&after.directory(), &settings(false)).unwrap();
         let newest = db.snapshot();
         assert!(newest.commit() >= copy.position.commit(), "cut {cut}: {newest:?} after {:?}", copy.position);
         // The part that was not released is there, as the database was open all the time before.
@@ -259,7 +255,7 @@ fn write_log(db: &Db, bytes: u64) {
 #[test]
 fn a_tail_keeps_the_log_up_to_its_limit_and_no_commit_waits_for_it() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings(false)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(false)).unwrap();
     let (snapshot, tail) = db.begin_tail().unwrap();
     let mut tail = tail.bytes_max(6 << 20);
     let mut copy = Copy::of(&snapshot, tail.reached(), 2);
@@ -298,7 +294,7 @@ fn a_tail_keeps_the_log_up_to_its_limit_and_no_commit_waits_for_it() {
 fn on_a_full_disk_a_tail_gives_way_to_commits() {
     for background_threads in [false, true] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let db = Db::create_in(&directory(&world), &settings(background_threads)).unwrap();
+        let db = Db::create_in(&world.directory(), &settings(background_threads)).unwrap();
         let (_, mut tail) = db.begin_tail().unwrap();
         write_log(&db, 3 << 20);
         world.inject(Fault::new(Call::Allocate, Effect::Errno(28)).on("log").times(1000));
@@ -316,7 +312,7 @@ fn on_a_full_disk_a_tail_gives_way_to_commits() {
 #[test]
 fn a_bulk_load_is_reported_for_what_it_is() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings(false)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(false)).unwrap();
     let table = db.create_table("t").unwrap();
     let (_, mut tail) = db.begin_tail().unwrap();
     table.bulk_load((0..500_u32).map(|key| (key.to_be_bytes(), "value"))).unwrap();
@@ -338,7 +334,7 @@ fn a_bulk_load_is_reported_for_what_it_is() {
     check(&mut db.tail(&position).unwrap());
     // Replaying the log changes nothing by the marker.
     let after = world.restart(1);
-    let db = Db::open_in(&directory(&after), &settings(false)).unwrap();
+    let db = Db::open_in(&after.directory(), &settings(false)).unwrap();
     assert_eq!(db.table("t").unwrap().len().unwrap(), 501);
 }
 
@@ -348,7 +344,7 @@ fn a_load_that_fails_after_it_was_announced_is_a_commit_without_changes() {
     let (mut failed, mut announced) = (0, 0);
     for after in 0..40 {
         let world = SimWorld::new(after, SimOptions::calm());
-        let db = Db::create_in(&directory(&world), &settings(false)).unwrap();
+        let db = Db::create_in(&world.directory(), &settings(false)).unwrap();
         let table = db.create_table("t").unwrap();
         if after % 2 == 0 {
             table.put("before", "it").unwrap();
@@ -381,7 +377,7 @@ fn a_load_that_fails_after_it_was_announced_is_a_commit_without_changes() {
                 copy.check(&db.snapshot(), &what);
                 // Replay has the same commits.
                 let restarted = world.restart(1);
-                let again = Db::open_in(&directory(&restarted), &settings(false)).unwrap();
+                let again = Db::open_in(&restarted.directory(), &settings(false)).unwrap();
                 assert_eq!(again.snapshot().commit(), db.snapshot().commit(), "{what}");
                 assert!(content(&again.snapshot()) == content(&db.snapshot()), "{what}");
             }
@@ -393,7 +389,7 @@ fn a_load_that_fails_after_it_was_announced_is_a_commit_without_changes() {
 #[test]
 fn a_call_that_is_dropped_at_any_time_loses_no_commit() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(true)).unwrap();
     let table = db.create_table("t").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (_, mut tail) = runtime.block_on(db.asynchronous().begin_tail()).unwrap();
@@ -421,7 +417,7 @@ fn commits_have_the_time_of_the_clock_of_the_database() {
     let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
     let world = SimWorld::new(1, SimOptions::calm());
     let settings = Settings { clock: clock.clone().into(), ..settings(false) };
-    let db = Db::create_in(&directory(&world), &settings).unwrap();
+    let db = Db::create_in(&world.directory(), &settings).unwrap();
     let (_, mut tail) = db.begin_tail().unwrap();
     let table = db.create_table("t").unwrap();
     let mut expected = vec![(db.snapshot().commit(), db.now())];
@@ -439,7 +435,7 @@ fn commits_have_the_time_of_the_clock_of_the_database() {
 #[test]
 fn a_position_of_another_database_or_of_a_history_that_was_taken_back_is_too_old() {
     let worlds = [1, 2].map(|seed| SimWorld::new(seed, SimOptions::calm()));
-    let [one, two] = worlds.each_ref().map(|world| Db::create_in(&directory(world), &settings(false)).unwrap());
+    let [one, two] = worlds.each_ref().map(|world| Db::create_in(&world.directory(), &settings(false)).unwrap());
     let (_, tail) = one.begin_tail().unwrap();
     assert_eq!(two.tail(&tail.reached()).unwrap_err().kind(), ErrorKind::TailTooOld);
     drop((tail, two));
@@ -447,7 +443,7 @@ fn a_position_of_another_database_or_of_a_history_that_was_taken_back_is_too_old
     let table = one.create_table("t").unwrap();
     one.sync().unwrap();
     let copied = worlds[0].restart(1);
-    let other = Db::open_in(&directory(&copied), &settings(false)).unwrap();
+    let other = Db::open_in(&copied.directory(), &settings(false)).unwrap();
     let (_, mut tail) = one.begin_tail().unwrap();
     // Two commits of one group. Behind the first of them a tail begins with the group before, which both histories have.
     for text in ["one", "one more"] {
@@ -482,7 +478,7 @@ fn a_position_of_another_database_or_of_a_history_that_was_taken_back_is_too_old
 #[test]
 fn a_tail_ends_with_the_error_of_a_log_that_has_failed_when_all_durable_commits_were_returned() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(true)).unwrap();
     let table = db.create_table("t").unwrap();
     let (_, mut tail) = db.begin_tail().unwrap();
     table.put("a", "1").unwrap();
@@ -505,7 +501,7 @@ fn a_tail_ends_with_the_error_of_a_log_that_has_failed_when_all_durable_commits_
 #[test]
 fn many_threads_commit_while_a_tail_follows() {
     let world = SimWorld::new(9, SimOptions::default());
-    let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(true)).unwrap();
     let table = db.create_table("t").unwrap();
     table.put("first", "1").unwrap();
     let writers = (0..4_u8).map(|thread| {
@@ -537,7 +533,7 @@ fn a_power_cut_beside_many_threads_takes_nothing_back_that_a_tail_has_returned()
     let seeds = by_depth(10, 30);
     for seed in 0..seeds {
         let world = SimWorld::new(seed, SimOptions::default());
-        let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
+        let db = Db::create_in(&world.directory(), &settings(true)).unwrap();
         let table = db.create_table("t").unwrap();
         let (snapshot, mut tail) = db.begin_tail().unwrap();
         let mut copy = Copy::of(&snapshot, tail.reached(), 4);
@@ -563,7 +559,7 @@ fn a_power_cut_beside_many_threads_takes_nothing_back_that_a_tail_has_returned()
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         drop((tail, table, db));
         let after = world.restart(seed);
-        let db = Db::open_in(&directory(&after), &settings(true)).unwrap();
+        let db = Db::open_in(&after.directory(), &settings(true)).unwrap();
         let newest = db.snapshot();
         assert!(newest.commit() >= copy.position.commit(), "seed {seed}: {newest:?} after {:?}", copy.position);
         let mut tail = db.tail(&copy.position).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

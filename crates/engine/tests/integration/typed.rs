@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::common::tiny;
 use fastrand::Rng;
@@ -12,15 +11,14 @@ use nofault::db::{Change, WatchEvent};
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 fn database(world: &SimWorld) -> Db {
-    Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap()
+    Db::create_in(&world.directory(), &tiny()).unwrap()
 }
 
 fn reopened(world: &SimWorld) -> Db {
-    Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap()
+    Db::open_in(&world.directory(), &tiny()).unwrap()
 }
 
 fn types(db: &Db, name: &str) -> Option<(String, String)> {
@@ -147,7 +145,7 @@ fn a_scan_that_meets_an_entry_of_another_type_returns_the_error_once_and_ends() 
 
 #[tokio::test]
 async fn an_async_scan_that_meets_an_entry_of_another_type_returns_the_error_once_and_ends() {
-    let directory: Arc<dyn Directory> = SimWorld::new(9, SimOptions::calm()).directory();
+    let directory = SimWorld::new(9, SimOptions::calm()).directory();
     let settings = Settings { cache_bytes: 32 << 20, background_threads: true, ..tiny() };
     let db = nofault::Db::create_in(&directory, &settings).unwrap();
     let typed = db.create_typed_table::<u32, u64>("t").await.unwrap();
@@ -172,7 +170,7 @@ async fn an_async_scan_that_meets_an_entry_of_another_type_returns_the_error_onc
 
 #[test]
 fn of_many_openings_with_two_kinds_of_types_one_kind_wins() {
-    let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::default()).directory();
+    let directory = SimWorld::new(3, SimOptions::default()).directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 64 << 20, background_threads: true, ..tiny() };
     let db = Db::create_in(&directory, &settings).unwrap();
     for round in 0..20 {

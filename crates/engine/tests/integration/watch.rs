@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at an unexpected error")]
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,20 +12,18 @@ use nofault::db::{Change, WatchEvent};
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
 use nofault::{Batch, CommitSeq, Durability};
-use nofault_io::disk::Directory;
+use nofault_sim::content::Rows;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 /// Time after which the test calls a wait one that never ends.
 const LIMIT: Duration = Duration::from_secs(60);
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn database(seed: u64) -> Db {
     database_in(&SimWorld::new(seed, SimOptions::default()), true)
 }
 
 fn database_in(world: &SimWorld, background_threads: bool) -> Db {
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings = Settings { cache_bytes: 32 << 20, log_bytes: 16 << 20, background_threads, ..tiny() };
     Db::create_in(&directory, &settings).unwrap()
 }

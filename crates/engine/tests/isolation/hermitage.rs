@@ -7,7 +7,6 @@ use std::sync::Arc;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Durability, blocking};
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 use tokio::runtime::Runtime;
 
@@ -129,8 +128,7 @@ impl Transaction for AsyncTransaction {
 
 fn blocking_store() -> Blocking {
     let settings = Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() };
-    let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::default()).directory();
-    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let db = blocking::Db::create_in(&SimWorld::new(1, SimOptions::default()).directory(), &settings).unwrap();
     let table = db.create_table("test").unwrap();
     table.put([1], [10]).unwrap();
     table.put([2], [20]).unwrap();

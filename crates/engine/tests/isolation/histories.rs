@@ -9,7 +9,7 @@ use nofault::db::Pace;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
 use nofault::{Durability, blocking};
-use nofault_io::disk::Directory;
+use nofault_sim::content::key as key_of;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::events::{Recorder, history_of};
@@ -55,10 +55,6 @@ pub(crate) fn plans(rng: &mut Rng) -> Vec<Plan> {
             }
         })
         .collect()
-}
-
-fn key_of(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
 }
 
 fn number_of(key: &[u8]) -> u32 {
@@ -310,8 +306,7 @@ fn database(seed: u64) -> blocking::Db {
     let page_bytes = [512, 1024, 4096][seed as usize % 3];
     let cache_bytes = (1 << 20) + (page_bytes - 512) * 150;
     let settings = Settings { page_bytes, cache_bytes, log_bytes: 256 << 10, ..Settings::with_small_pages() };
-    let directory: Arc<dyn Directory> = SimWorld::new(seed, SimOptions::default()).directory();
-    let db = blocking::Db::create_in(&directory, &settings).unwrap();
+    let db = blocking::Db::create_in(&SimWorld::new(seed, SimOptions::default()).directory(), &settings).unwrap();
     create_tables(&db);
     db
 }

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nofault::mmap::{Batch, Protocol, Settings};
+use nofault_sim::content::Rows;
 
-use crate::{Model, PROTOCOLS, content, create, folder, open, tiny};
+use crate::{PROTOCOLS, content, create, folder, open, tiny};
 
 const FOLDER: &str = "NOFAULT_MMAP_FOLDER";
 const PROTOCOL: &str = "NOFAULT_MMAP_PROTOCOL";
@@ -37,7 +38,7 @@ fn batch_of(commit: u64) -> Batch {
     batch
 }
 
-fn follow(model: &mut Model, commit: u64) {
+fn follow(model: &mut Rows, commit: u64) {
     for (key, value) in writes_of(commit) {
         match value {
             Some(value) => drop(model.insert(key, value)),
@@ -47,7 +48,7 @@ fn follow(model: &mut Model, commit: u64) {
     model.insert(b"commit".to_vec(), commit.to_le_bytes().to_vec());
 }
 
-fn commit_in(model: &Model) -> u64 {
+fn commit_in(model: &Rows) -> u64 {
     model.get(b"commit".as_slice()).map_or(0, |n| u64::from_le_bytes(n[..].try_into().unwrap()))
 }
 
@@ -75,7 +76,7 @@ fn a_killed_process_leaves_every_commit_that_it_reported() {
     for (which, protocol) in PROTOCOLS.into_iter().enumerate() {
         let folder = folder();
         drop(create(folder.path(), &settings(protocol)).unwrap());
-        let (mut model, mut applied) = (Model::new(), 0);
+        let (mut model, mut applied) = (Rows::new(), 0);
         for round in 0..KILLS {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["crashes::child_that_writes", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
@@ -128,9 +129,9 @@ fn with_any_unsynced_sectors_lost_the_log_makes_the_file_whole() {
             // So much log that no checkpoint comes between.
             let settings = Settings { page_bytes, log_bytes: 16 << 20, ..settings(protocol) };
             let store = create(life.path(), &settings).unwrap();
-            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(seed));
+            let (mut model, mut rng) = (Rows::new(), fastrand::Rng::with_seed(seed));
             let mut commit = 0;
-            let mut live = |model: &mut Model, commits: u64| {
+            let mut live = |model: &mut Rows, commits: u64| {
                 for _ in 0..commits {
                     commit += 1;
                     store.write(&batch_of(commit)).unwrap();
@@ -172,7 +173,7 @@ fn a_checkpoint_that_was_cut_leaves_the_one_before_and_its_log() {
             let (life, image) = (folder(), folder());
             let settings = Settings { page_bytes, log_bytes: 16 << 20, ..settings(protocol) };
             let store = create(life.path(), &settings).unwrap();
-            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(seed));
+            let (mut model, mut rng) = (Rows::new(), fastrand::Rng::with_seed(seed));
             let data = |folder: &tempfile::TempDir| folder.path().join("data");
             let mut before = std::fs::read(data(&life)).unwrap();
             for round in 0..6 {
@@ -214,7 +215,7 @@ fn with_any_unsynced_sectors_lost_the_older_meta_page_leads_to_the_state_before(
             let (life, image) = (folder(), folder());
             let settings = Settings { page_bytes, ..settings(protocol) };
             let store = create(life.path(), &settings).unwrap();
-            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(page_bytes as u64));
+            let (mut model, mut rng) = (Rows::new(), fastrand::Rng::with_seed(page_bytes as u64));
             let data = |folder: &tempfile::TempDir| folder.path().join("data");
             let mut before = std::fs::read(data(&life)).unwrap();
             for commit in 1..40 {
@@ -253,7 +254,7 @@ fn a_meta_page_that_only_the_page_cache_had_is_durable_before_what_the_older_one
             let (life, image) = (folder(), folder());
             let settings = Settings { page_bytes, ..settings(protocol) };
             let mut store = create(life.path(), &settings).unwrap();
-            let (mut model, mut rng) = (Model::new(), fastrand::Rng::with_seed(page_bytes as u64));
+            let (mut model, mut rng) = (Rows::new(), fastrand::Rng::with_seed(page_bytes as u64));
             let data = |folder: &tempfile::TempDir| folder.path().join("data");
             let metas = 0..2 * page_bytes;
             for commit in (1..40).step_by(2) {

@@ -10,11 +10,11 @@ mod faults;
 mod model;
 mod sharing;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use nofault::error::Result;
 use nofault::mmap::{Protocol, Settings, Store, WriteBack};
+use nofault_sim::content::Rows;
 
 const PROTOCOLS: [Protocol; 6] = [
     Protocol::OsCow,
@@ -24,8 +24,6 @@ const PROTOCOLS: [Protocol; 6] = [
     Protocol::Shadow(WriteBack::Map),
     Protocol::Shadow(WriteBack::Call),
 ];
-
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Settings with small pages, little log and few private pages, so that rare events happen often.
 fn tiny(protocol: Protocol) -> Settings {
@@ -49,7 +47,7 @@ fn open(path: &Path, settings: &Settings) -> Result<Store> {
     unsafe { Store::open(path, settings) }
 }
 
-fn content(store: &Store) -> Model {
+fn content(store: &Store) -> Rows {
     store.snapshot().range(b"", None).map(Result::unwrap).collect()
 }
 

@@ -2,9 +2,10 @@
 
 use nofault::error::ErrorKind;
 use nofault::mmap::{Batch, Protocol, Settings, Store};
+use nofault_sim::content::Rows;
 use proptest::prelude::*;
 
-use crate::{Model, PROTOCOLS, content, create, folder, open, tiny};
+use crate::{PROTOCOLS, content, create, folder, open, tiny};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -45,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn follows_the_model(settings: &Settings, steps: &[Step]) {
     let folder = folder();
     let mut store = create(folder.path(), settings).unwrap();
-    let mut model = Model::new();
+    let mut model = Rows::new();
     let mut stamp = 0u8;
     for step in steps {
         match step {
@@ -73,7 +74,7 @@ fn follows_the_model(settings: &Settings, steps: &[Step]) {
                 let wanted: Vec<_> = model.clone().into_iter().filter(|(key, _)| in_range(key)).collect();
                 assert!(found == wanted);
                 // Leaf by leaf, with leaves asked for ahead, nothing else is found.
-                let (snapshot, mut all) = (store.snapshot(), crate::Model::new());
+                let (snapshot, mut all) = (store.snapshot(), Rows::new());
                 let mut scan = snapshot.leaf_scan(start.len() % 4);
                 while let Some((key, value)) = scan.next_ref().unwrap() {
                     all.insert(key.to_vec(), value.to_vec());
@@ -103,7 +104,7 @@ fn follows_the_model(settings: &Settings, steps: &[Step]) {
     check(&open(folder.path(), settings).unwrap(), &model);
 }
 
-fn check(store: &Store, model: &Model) {
+fn check(store: &Store, model: &Rows) {
     assert!(content(store) == *model);
     assert_eq!(store.verify().unwrap().entries, model.len() as u64);
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nofault::error::ErrorKind;
 use nofault::mmap::{Batch, Protocol, Settings};
+use nofault_sim::content::Rows;
 
 use crate::{PROTOCOLS, content, create, folder, open, tiny};
 
@@ -94,7 +95,7 @@ fn a_snapshot_stays_as_it_was() {
             }
             store.delete(u32::from(round).to_be_bytes()).unwrap();
             store.checkpoint().unwrap();
-            let seen: crate::Model = snapshot.range(b"", None).map(Result::unwrap).collect();
+            let seen: Rows = snapshot.range(b"", None).map(Result::unwrap).collect();
             assert!(seen == before, "{protocol:?}");
         }
         assert!(content(&store) != before);

@@ -21,10 +21,6 @@ const FORKS: u32 = 12;
 /// Seconds after which a child waiting for ever ends by a signal.
 const CHILD_ENDS_AFTER_S: u32 = 60;
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 fn row(number: u32) -> ([u8; 4], Vec<u8>) {
     (number.to_be_bytes(), vec![number as u8; 1000])
 }
@@ -122,7 +118,7 @@ impl Drop for Stop<'_> {
 
 /// Opens and uses another database, and drops the inherited handles.
 fn has_a_database_of_its_own(path: &Path, inherited: impl Sized) {
-    let db = Db::create(path, &settings()).unwrap();
+    let db = Db::create(path, &Settings::small(2, 1)).unwrap();
     let table = db.create_table("own").unwrap();
     table.put("a", "1").unwrap();
     drop(inherited);
@@ -136,9 +132,9 @@ fn has_a_database_of_its_own(path: &Path, inherited: impl Sized) {
 fn child_that_forks() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let folder = Path::new(&folder);
-    let db = Db::open(folder.join("db"), &settings()).unwrap();
+    let db = Db::open(folder.join("db"), &Settings::small(2, 1)).unwrap();
     let table = db.table("t").unwrap();
-    let unfinished = UnfinishedDb::create(folder.join("unfinished"), &settings()).unwrap();
+    let unfinished = UnfinishedDb::create(folder.join("unfinished"), &Settings::small(2, 1)).unwrap();
     let filled = unfinished.db().create_table("u").unwrap();
     let stop = AtomicBool::new(false);
     in_a_child(|| {
@@ -198,7 +194,7 @@ fn child_that_forks() {
                     completions.take();
                 }
                 refused("commit", change.commit(Durability::Sync));
-                let error: Error = Db::open(folder.join("db"), &settings()).unwrap_err();
+                let error: Error = Db::open(folder.join("db"), &Settings::small(2, 1)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                 has_a_database_of_its_own(&own, (db, table, snapshot, watch, before, tail, completions));
                 std::fs::remove_dir_all(own).unwrap();
@@ -214,7 +210,7 @@ fn child_that_forks() {
     }
     db.checkpoint().unwrap();
     assert!(db.verify().unwrap().is_clean());
-    let filled = Db::open(folder.join("unfinished"), &settings()).unwrap();
+    let filled = Db::open(folder.join("unfinished"), &Settings::small(2, 1)).unwrap();
     assert_eq!(filled.table("u").unwrap().get("a").unwrap(), Some(b"1".to_vec()));
 }
 
@@ -222,17 +218,17 @@ fn child_that_forks() {
 fn a_forked_process_is_refused_and_its_parent_and_their_files_do_not_notice() {
     let folder = folder();
     let path = folder.path().join("db");
-    let db = Db::create(&path, &settings()).unwrap();
+    let db = Db::create(&path, &Settings::small(2, 1)).unwrap();
     db.create_table("t").unwrap().bulk_load((0..ROWS).map(row)).unwrap();
     db.close().unwrap();
     let mut holder = child("forked::child_that_forks", folder.path(), &[]);
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "forked"), "the child ended early");
     // The lock is the parent's still.
-    assert_eq!(Db::open(&path, &settings()).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(Db::open(&path, &Settings::small(2, 1)).unwrap_err().kind(), ErrorKind::Busy);
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
-    let db = Db::open(&path, &settings()).unwrap();
+    let db = Db::open(&path, &Settings::small(2, 1)).unwrap();
     assert_eq!(db.table("t").unwrap().get("after").unwrap(), Some(b"2".to_vec()));
     assert!(db.verify().unwrap().is_clean());
 }
@@ -240,7 +236,7 @@ fn a_forked_process_is_refused_and_its_parent_and_their_files_do_not_notice() {
 /// Opens and closes a database in memory.
 fn open_and_close() {
     let world = SimWorld::new(1, SimOptions::calm());
-    Db::create_in(&world.directory(), &settings()).unwrap().close().unwrap();
+    Db::create_in(&world.directory(), &Settings::small(2, 1)).unwrap().close().unwrap();
 }
 
 #[test]
@@ -280,7 +276,7 @@ fn child_that_forks_while_it_closes() {
             let mut openings = 0_u32;
             while !stop.load(Ordering::Relaxed) {
                 // A child may have inherited the last one's descriptors, with its locks and rings.
-                let db = Db::open_or_create(&path, &settings()).unwrap();
+                let db = Db::open_or_create(&path, &Settings::small(2, 1)).unwrap();
                 db.open_or_create_table("t").unwrap().put("openings", openings.to_string()).unwrap();
                 db.close().unwrap();
                 openings += 1;
@@ -299,7 +295,7 @@ fn child_that_forks_while_it_closes() {
         }
         assert!(opened.join().unwrap() > 0);
     });
-    let db = Db::open(&path, &settings()).unwrap();
+    let db = Db::open(&path, &Settings::small(2, 1)).unwrap();
     assert!(db.verify().unwrap().is_clean());
 }
 

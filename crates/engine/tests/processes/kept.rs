@@ -3,13 +3,13 @@
 //! The state of any moment can be put together later: from the superblocks and the log of that moment, and for all else the data file
 //! as it is by then. That is what a reader that registered at that moment reads.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use nofault::blocking::{Db, Table};
 use nofault::db::Pace;
 use nofault::settings::{Compression, Settings};
 use nofault::{Batch, Durability};
+use nofault_sim::content::Rows;
 use nofault_sim::depth::by_depth;
 use nofault_sim::{FileSnapshot, SimOptions, SimWorld};
 
@@ -19,17 +19,15 @@ use crate::read_by_another::read_by_another;
 const SUPERBLOCKS: [u64; 2] = [0, 65_536];
 const SUPERBLOCK_BYTES: u64 = 4096;
 
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-
 /// The files at a moment, and the content that they stand for.
 struct Moment {
     data: FileSnapshot,
     log: FileSnapshot,
-    content: Content,
+    content: Rows,
 }
 
 impl Moment {
-    fn now(world: &SimWorld, content: &Content) -> Self {
+    fn now(world: &SimWorld, content: &Rows) -> Self {
         let of = |name| world.snapshot_file(name).unwrap();
         Self { data: of("data"), log: of("log"), content: content.clone() }
     }
@@ -49,7 +47,7 @@ impl Moment {
     }
 }
 
-fn content(table: &Table) -> Content {
+fn content(table: &Table) -> Rows {
     table.range::<&[u8]>(..).map(|entry| entry.unwrap()).collect()
 }
 
@@ -63,7 +61,7 @@ fn value(rng: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 /// Changes the database in one of the ways in which blocks are released.
-fn change(db: &Db, table: &Table, model: &mut Content, rng: &mut fastrand::Rng) {
+fn change(db: &Db, table: &Table, model: &mut Rows, rng: &mut fastrand::Rng) {
     let key = |number: u32| number.to_be_bytes().to_vec();
     match rng.u8(..12) {
         0 => {
@@ -97,18 +95,6 @@ fn change(db: &Db, table: &Table, model: &mut Content, rng: &mut fastrand::Rng) 
     }
 }
 
-fn settings(seed: u64, compression: Compression) -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes: 720 << 10,
-        log_bytes: 256 << 10,
-        background_threads: false,
-        compression,
-        seed: Some(seed),
-        ..Settings::with_small_pages()
-    }
-}
-
 /// The files as they are now, of which the writer makes no more.
 fn after_a_crash(world: &SimWorld) -> SimWorld {
     let after = world.restart(0);
@@ -122,10 +108,11 @@ fn after_a_crash(world: &SimWorld) -> SimWorld {
 fn the_checkpoint_of_every_moment_stays_whole_while_a_reader_in_another_process_may_read_it() {
     let cases = [(1, Compression::None), (2, Compression::Fast), (3, Compression::None)];
     for (seed, compression) in cases.into_iter().take(by_depth(2, 3)) {
-        let (world, settings) = (SimWorld::new(seed, SimOptions::calm()), settings(seed, compression));
+        let world = SimWorld::new(seed, SimOptions::calm());
+        let settings = Settings { cache_bytes: 720 << 10, log_bytes: 256 << 10, compression, ..Settings::tiny(seed) };
         let (directory, records) = read_by_another(world.directory());
         let db = Db::create_in(&directory, &settings).unwrap();
-        let (table, mut model) = (db.create_table("t").unwrap(), Content::new());
+        let (table, mut model) = (db.create_table("t").unwrap(), Rows::new());
         let (mut rng, mut moments) = (fastrand::Rng::with_seed(seed), Vec::new());
         for step in 0..120 {
             change(&db, &table, &mut model, &mut rng);
@@ -145,9 +132,10 @@ fn the_checkpoint_of_every_moment_stays_whole_while_a_reader_in_another_process_
 #[test]
 fn the_last_checkpoint_before_a_crash_stays_whole_under_the_next_writer() {
     for (seed, compression) in (4..by_depth(6, 10)).zip([Compression::None, Compression::Fast].into_iter().cycle()) {
-        let (mut world, settings) = (SimWorld::new(seed, SimOptions::calm()), settings(seed, compression));
+        let mut world = SimWorld::new(seed, SimOptions::calm());
+        let settings = Settings { cache_bytes: 720 << 10, log_bytes: 256 << 10, compression, ..Settings::tiny(seed) };
         drop(Db::create_in(&world.directory(), &settings).unwrap().create_table("t").unwrap());
-        let (mut model, mut rng) = (Content::new(), fastrand::Rng::with_seed(seed));
+        let (mut model, mut rng) = (Rows::new(), fastrand::Rng::with_seed(seed));
         let mut last: Vec<Moment> = Vec::new();
         for crash in 0..by_depth(4, 6) {
             let (directory, _) = read_by_another(world.directory());

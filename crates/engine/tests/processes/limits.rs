@@ -18,10 +18,6 @@ use crate::{FOLDER, folder};
 /// The user and group of the children: limits on processes and locked memory do not bind root.
 const OTHER_USER: u32 = 65_534;
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 16 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 /// Runs `work` under a limit of this process.
 fn under<R>(resource: Resource, limit: u64, work: impl FnOnce() -> R) -> R {
     let before = getrlimit(resource);
@@ -48,7 +44,7 @@ fn sweep(folder: &Path, resource: Resource, limits: impl Iterator<Item = u64>, r
     };
     for limit in limits {
         let opened = under(resource, limit, || {
-            let db = Db::open(&there, &settings())?;
+            let db = Db::open(&there, &Settings::small(16, 1))?;
             let table = db.table("t")?;
             table.put("b", limit.to_be_bytes())?;
             assert_eq!(table.get("a")?, Some(b"1".to_vec()));
@@ -56,12 +52,12 @@ fn sweep(folder: &Path, resource: Resource, limits: impl Iterator<Item = u64>, r
             db.close()
         });
         judge("opening", limit, opened);
-        let created = under(resource, limit, || Db::create(&new, &settings()).and_then(Db::close));
+        let created = under(resource, limit, || Db::create(&new, &Settings::small(16, 1)).and_then(Db::close));
         if judge("creating", limit, created) {
             std::fs::remove_dir_all(&new).unwrap();
         }
         assert!(!new.exists(), "left behind with a limit of {limit}: {:?}", std::fs::read_dir(&new));
-        let db = Db::open(&there, &settings()).unwrap();
+        let db = Db::open(&there, &Settings::small(16, 1)).unwrap();
         assert_eq!(db.table("t").unwrap().get("a").unwrap(), Some(b"1".to_vec()));
     }
     refused
@@ -83,7 +79,7 @@ fn child_with_few_threads() {
     assert!(refused >= 2, "{refused} of 48 calls are refused");
     // A task needs a thread to open a database.
     let opened = under(Resource::Nproc, 0, || {
-        let settings = settings();
+        let settings = Settings::small(16, 1);
         let mut opening = pin!(nofault::Db::open(Path::new(&folder).join("there"), &settings));
         opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(|opened| opened.map(drop))
     });
@@ -119,7 +115,7 @@ fn run(name: &str) {
     let folder = folder();
     let path = folder.path().join("home");
     std::fs::create_dir(&path).unwrap();
-    let db = Db::create(path.join("there"), &settings()).unwrap();
+    let db = Db::create(path.join("there"), &Settings::small(16, 1)).unwrap();
     db.create_table("t").unwrap().put("a", "1").unwrap();
     db.close().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -25,10 +25,6 @@ const RESIDENT_BYTES_EACH: u64 = 1 << 20;
 /// Time after which the test calls threads too many. Those that are left over end within seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 2 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -92,7 +88,7 @@ fn child_with_many_databases() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors_max), ..limit }).unwrap();
     let (descriptors_before, resident_before) = (descriptors(), resident_bytes());
     let create = |number: usize| {
-        let db = Db::create(folder.join(number.to_string()), &settings()).unwrap();
+        let db = Db::create(folder.join(number.to_string()), &Settings::small(2, 1)).unwrap();
         let table = db.create_table("t").unwrap();
         table.put("number", number.to_string()).unwrap();
         (db, table)
@@ -120,7 +116,7 @@ fn child_with_many_databases() {
     assert_eq!(descriptors(), descriptors_before, "all descriptors are given back");
     // A runtime that has ended begins again with the next database.
     let open = |number: usize| {
-        let db = Db::open(folder.join(number.to_string()), &settings()).unwrap();
+        let db = Db::open(folder.join(number.to_string()), &Settings::small(2, 1)).unwrap();
         let table = db.table("t").unwrap();
         (db, table)
     };
@@ -150,7 +146,7 @@ const GROWTH_BYTES_MAX: u64 = 24 << 20;
 
 /// Opens, uses and closes a database, in one of the ways in which programs do that.
 fn open_use_and_close(path: &Path, turn: usize) {
-    let db = Db::open_or_create(path, &settings()).unwrap();
+    let db = Db::open_or_create(path, &Settings::small(2, 1)).unwrap();
     let table = db.open_or_create_table("t").unwrap();
     let value = turn.to_string();
     if turn.is_multiple_of(3) {
@@ -195,7 +191,7 @@ fn databases_that_are_opened_and_closed_beside_each_other_leave_no_threads_descr
     let folder = folder();
     passes_in_a_child("many::child_that_opens_and_closes", folder.path());
     for opener in 0..OPENERS {
-        let db = Db::open(folder.path().join(opener.to_string()), &settings()).unwrap();
+        let db = Db::open(folder.path().join(opener.to_string()), &Settings::small(2, 1)).unwrap();
         assert!(db.verify().unwrap().is_clean());
     }
 }
@@ -206,7 +202,7 @@ fn child_that_ends_beside_open_databases() {
     const ROWS: u32 = 200;
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let open = |number: usize| {
-        let db = Db::create(Path::new(&folder).join(number.to_string()), &settings()).unwrap();
+        let db = Db::create(Path::new(&folder).join(number.to_string()), &Settings::small(2, 1)).unwrap();
         let table = db.create_table("t").unwrap();
         (db, table)
     };
@@ -235,7 +231,7 @@ fn a_process_ends_beside_the_work_of_databases_that_it_has_open() {
     assert!(lines.any(|line| line.unwrap() == "ended"), "the child has failed");
     assert!(ending.wait().unwrap().success());
     for number in 0..OPENERS {
-        let db = Db::open(folder.path().join(number.to_string()), &settings()).unwrap();
+        let db = Db::open(folder.path().join(number.to_string()), &Settings::small(2, 1)).unwrap();
         assert!(db.verify().unwrap().is_clean());
         assert!(db.table("t").unwrap().len().unwrap() > 200);
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nofault::blocking::Db;
 use nofault::settings::Settings;
 use nofault::{Batch, Durability};
+use nofault_sim::content::value;
 
 use crate::{FOLDER, child, folder};
 
@@ -20,17 +21,6 @@ const GROUPS: [(&str, &str); 2] =
 
 /// One in this many rows is changed after the load.
 const CHANGED: u64 = 20;
-
-/// Settings with a small cache and a log of the default size, whose segments are as large as the cache.
-fn settings() -> Settings {
-    Settings { cache_bytes: CACHE_BYTES, ..Settings::default() }
-}
-
-fn value(row: u64, version: u8) -> Vec<u8> {
-    let mut value = vec![version; VALUE_BYTES];
-    value[..8].copy_from_slice(&row.to_le_bytes());
-    value
-}
 
 /// A memory cgroup with the limit; removed when dropped.
 struct LimitedGroup(PathBuf);
@@ -63,16 +53,16 @@ impl Drop for LimitedGroup {
 fn child_that_loads_and_crashes() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     wait_for_the_limit();
-    let db = Db::create(&folder, &settings()).unwrap();
+    let db = Db::create(&folder, &Settings { cache_bytes: CACHE_BYTES, ..Settings::default() }).unwrap();
     let table = db.create_table("t").unwrap();
-    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 1)))).unwrap();
+    table.bulk_load((0..ROWS).map(|row| (row.to_be_bytes(), value(row, 1, VALUE_BYTES)))).unwrap();
     assert_eq!(table.range::<&[u8]>(..).map(Result::unwrap).count() as u64, ROWS);
     // No checkpoint comes after this: all of it is to be replayed.
     let changed: Vec<u64> = (0..ROWS).step_by(CHANGED as usize).collect();
     for rows in changed.chunks(500) {
         let mut batch = Batch::new();
         for row in rows {
-            batch.put(&table, row.to_be_bytes(), value(*row, 2));
+            batch.put(&table, row.to_be_bytes(), value(*row, 2, VALUE_BYTES));
         }
         db.write(batch, Durability::Sync).unwrap();
     }
@@ -87,7 +77,7 @@ fn child_that_loads_and_crashes() {
 fn child_that_recovers_and_serves() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     wait_for_the_limit();
-    let db = Db::open(&folder, &settings()).unwrap();
+    let db = Db::open(&folder, &Settings { cache_bytes: CACHE_BYTES, ..Settings::default() }).unwrap();
     let replayed = db.stats().log.live_bytes;
     assert!(replayed > ROWS / CHANGED * VALUE_BYTES as u64, "only {replayed} bytes of log were to be replayed");
     let table = db.table("t").unwrap();
@@ -97,7 +87,7 @@ fn child_that_recovers_and_serves() {
         let rows: Vec<u64> = (0..64).map(|_| rng.u64(..ROWS)).collect();
         let keys: Vec<_> = rows.iter().map(|row| row.to_be_bytes()).collect();
         for (row, found) in rows.iter().zip(table.get_many(&keys).unwrap()) {
-            assert_eq!(found, Some(value(*row, version(*row))), "row {row}");
+            assert_eq!(found, Some(value(*row, version(*row), VALUE_BYTES)), "row {row}");
         }
     }
     assert_eq!(table.range::<&[u8]>(..).rev().map(Result::unwrap).count() as u64, ROWS);

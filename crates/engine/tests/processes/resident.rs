@@ -25,10 +25,6 @@ const ALLOWED_SMALL_BYTES: u64 = 20 << 20;
 /// The environment variable that gives the child its work: bytes of cache, rows, and the compression.
 const WORK: &str = "NOFAULT_CHILD_WORK";
 
-fn settings(cache_bytes: usize) -> Settings {
-    Settings { cache_bytes, log_bytes: 64 << 20, ..Settings::default() }
-}
-
 fn compression(name: &str) -> Compression {
     match name {
         "fast" => Compression::Fast,
@@ -74,7 +70,7 @@ fn child_that_writes() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let (cache_bytes, rows, compression) = work();
     let before = status_bytes("VmRSS:");
-    let settings = Settings { compression, ..settings(cache_bytes) };
+    let settings = Settings { cache_bytes, log_bytes: 64 << 20, compression, ..Settings::default() };
     let db = measured("create", before, || Db::create(&folder, &settings).unwrap(), Db::clone);
     let table = db.create_table("t").unwrap();
     let load = || table.bulk_load((0..rows).map(|row| (row.to_be_bytes(), value(row)))).unwrap();
@@ -101,7 +97,12 @@ fn child_that_reads() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let (cache_bytes, rows, _) = work();
     let before = status_bytes("VmRSS:");
-    let db = measured("replay", before, || Db::open(&folder, &settings(cache_bytes)).unwrap(), Db::clone);
+    let db = measured(
+        "replay",
+        before,
+        || Db::open(&folder, &Settings { cache_bytes, log_bytes: 64 << 20, ..Settings::default() }).unwrap(),
+        Db::clone,
+    );
     let table = db.table("t").unwrap();
     let scan = || table.range::<&[u8]>(..).map(Result::unwrap).count() as u64;
     assert_eq!(measured("scan", before, scan, |_| db.clone()), rows);
@@ -122,7 +123,8 @@ fn child_that_only_reads() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let (cache_bytes, rows, _) = work();
     let before = status_bytes("VmRSS:");
-    let open = || Db::open_read_only(&folder, &settings(cache_bytes)).unwrap();
+    let open =
+        || Db::open_read_only(&folder, &Settings { cache_bytes, log_bytes: 64 << 20, ..Settings::default() }).unwrap();
     let db = measured("open_read_only", before, open, Db::clone);
     let table = db.table("t").unwrap();
     let scan = || table.range::<&[u8]>(..).map(Result::unwrap).count() as u64;

@@ -2,12 +2,10 @@
 //! listed and read.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use nofault::blocking::Db;
 use nofault::error::ErrorKind;
 use nofault::settings::Settings;
-use nofault_io::disk::Directory;
 use nofault_sim::{SimOptions, SimWorld};
 
 use crate::story;
@@ -37,7 +35,7 @@ fn rows(number: u32) -> Rows {
 
 fn many_tables() -> SimWorld {
     let world = SimWorld::new(3, SimOptions::calm());
-    let db = Db::create_in(&(world.directory() as Arc<dyn Directory>), &tiny()).unwrap();
+    let db = Db::create_in(&world.directory(), &tiny()).unwrap();
     for number in 0..TABLES {
         db.create_table(&name(number)).unwrap().bulk_load(rows(number)).unwrap();
     }
@@ -73,7 +71,7 @@ fn parse(block: &[u8]) -> PageFound {
 }
 
 fn open(world: &SimWorld) -> nofault::error::Result<Db> {
-    Db::open_in(&(world.directory() as Arc<dyn Directory>), &tiny())
+    Db::open_in(&world.directory(), &tiny())
 }
 
 fn read(db: &Db, name: &str) -> nofault::error::Result<Rows> {

@@ -2,12 +2,10 @@
 //! the place.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::error::{Error, ErrorKind};
-use nofault_io::disk::Directory;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{Call, Effect, Fault, FileSnapshot, SimOptions, SimWorld};
 
@@ -35,7 +33,7 @@ struct Patient {
 
 fn patient(seed: u64) -> Patient {
     let world = SimWorld::new(seed, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings = tiny();
     let db = Db::create_in(&directory, &settings).unwrap();
     let style = Style { keys: 120, reopen: false };
@@ -81,8 +79,7 @@ struct Tally {
 /// Opens a damaged copy and reads everything, one by one and by scanning. With `excused` the database may show the
 /// content before the last commit instead of the newest.
 fn examine(world: &SimWorld, patient: &Patient, excused: bool, what: &str, tally: &mut Tally) {
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = match Db::open_in(&directory, &tiny()) {
+    let db = match Db::open_in(&world.directory(), &tiny()) {
         Ok(db) => db,
         Err(error) => {
             tally.refused_to_open += 1;
@@ -234,8 +231,7 @@ fn damage_in_the_middle_of_the_log_is_reported_and_not_cut_off() {
                 // durable: the log may end before both, at a commit whose state is not kept here. The content must be
                 // whole all the same.
                 if excused && kind == 3 {
-                    let directory: Arc<dyn Directory> = world.directory();
-                    match Db::open_in(&directory, &tiny()) {
+                    match Db::open_in(&world.directory(), &tiny()) {
                         Ok(db) => {
                             let found = db.verify().unwrap_or_else(|error| panic!("seed {seed}: {what}: {error}"));
                             assert!(found.is_clean(), "seed {seed}: {what}: {:?}", found.problems);
@@ -298,8 +294,7 @@ fn a_missing_file_is_an_error_and_not_a_fresh_start() {
 #[test]
 fn a_node_that_cannot_be_read_makes_no_sound_page_of_values_broken() {
     let world = SimWorld::new(9, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &tiny()).unwrap();
+    let db = Db::create_in(&world.directory(), &tiny()).unwrap();
     // Values that a load packs into shared pages, each of which several leaves reference, and others between them.
     let len = |row: u32| if row.is_multiple_of(7) { 10 } else { 90 };
     let table = db.create_table("packed").unwrap();

@@ -25,7 +25,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     let caching = [Caching::Direct, Caching::Buffered][seed as usize / 2 % 2];
     let options = [SimOptions::calm(), SimOptions::adversarial()][seed as usize % 2];
     let world = SimWorld::new(seed, SimOptions { caching, ..options });
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     if let Some(fault) = &fault {
         world.inject(fault.clone());
     }
@@ -54,7 +54,7 @@ fn history(seed: u64, fault: Option<Fault>, what: &str) -> (SimStats, bool) {
     drop(db);
     // The process ended, or the power failed: pages are lost then if their sync had failed.
     let after = if rng.bool() { world.restart(seed) } else { world.clone() };
-    let directory: Arc<dyn Directory> = after.directory();
+    let directory = after.directory();
     let db = (0..2).find_map(|_| Db::open_in(&directory, &tiny()).ok());
     let db = db.unwrap_or_else(|| Db::open_in(&directory, &tiny()).unwrap_or_else(|error| panic!("{what}: {error:?}")));
     let found = content(&db).or_else(|_| content(&db)).unwrap_or_else(|error| panic!("{what}: {error:?}"));
@@ -192,8 +192,7 @@ fn a_failed_sync_poisons_commits_and_reads_go_on() {
 fn a_full_disk_refuses_writes_until_space_is_free_again() {
     for_each_seed("a_full_disk", 1..=by_depth(2, 4), |seed| {
         let world = SimWorld::new(seed, SimOptions::default());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &tiny()).unwrap();
+        let db = Db::create_in(&world.directory(), &tiny()).unwrap();
         let table = db.create_table("t").unwrap();
         world.set_capacity(Some(world.bytes_used() + 64 * 1024));
         let mut kept = 0u32;

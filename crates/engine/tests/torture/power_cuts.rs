@@ -148,7 +148,7 @@ fn creation_and_a_first_checkpoint_cut_at_every_event_leave_nothing_or_a_databas
 /// Creates a database and runs a short history with a checkpoint, until a call fails. Returns the book of contents that
 /// may be there, `None` if the creation failed, and whether nothing failed.
 fn short_history(world: &SimWorld, settings: &Settings, seed: u64) -> (Option<Book>, bool) {
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let Ok(db) = Db::create_in(&directory, settings) else { return (None, false) };
     let style = Style { keys: 20, reopen: false };
     let story = Story::new(db, directory, settings, Book::new(), Rng::with_seed(seed), style);
@@ -168,7 +168,7 @@ fn short_history(world: &SimWorld, settings: &Settings, seed: u64) -> (Option<Bo
 }
 
 fn check_short_history(after: &SimWorld, settings: &Settings, book: &mut Option<Book>, what: &str) {
-    let directory: Arc<dyn Directory> = after.directory();
+    let directory = after.directory();
     let db = match Db::open_in(&directory, settings) {
         Ok(db) => db,
         Err(error) => {

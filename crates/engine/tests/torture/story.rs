@@ -485,8 +485,7 @@ impl Story {
         self.snapshots.clear();
         // The old one is closed before the new one is opened: it would go on writing to the same files.
         let other = nofault_sim::SimWorld::new(0, nofault_sim::SimOptions::calm());
-        let placeholder: Arc<dyn Directory> = other.directory();
-        self.db = Db::create_in(&placeholder, &self.settings)?;
+        self.db = Db::create_in(&other.directory(), &self.settings)?;
         // Twice: one fault must not keep the database shut.
         self.db = Db::open_in(&self.directory, &self.settings).or_else(|error| {
             assert!(!blames_the_data(&error), "closed and opened again: {error:?}");

@@ -23,7 +23,6 @@ use fastrand::Rng;
 use nofault::blocking::Db;
 use nofault::error::{ErrorKind, Result};
 use nofault::settings::Settings;
-use nofault_io::disk::Directory;
 use nofault_sim::depth::by_depth;
 use nofault_sim::{Caching, Call, Effect, Fault, Hooks, SimOptions, SimWorld};
 
@@ -119,8 +118,7 @@ pub(crate) fn lives(seed: u64, count: usize) -> Tally {
     let mut rng = Rng::with_seed(seed);
     let setting = Setting::draw(seed, &mut rng);
     let mut world = SimWorld::new(rng.u64(..), options(&mut rng));
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &setting.settings).unwrap();
+    let db = Db::create_in(&world.directory(), &setting.settings).unwrap();
     workers::create_tables(&db, setting.writers).unwrap();
     let mut base = content(&db).unwrap();
     drop(db);
@@ -286,8 +284,7 @@ impl Life<'_> {
         tally.cuts += 1;
         while rng.u32(..3) == 0 {
             world.cut_after(world.events() + rng.u64(1..=60));
-            let directory: Arc<dyn Directory> = world.directory();
-            if let Err(error) = Db::open_in(&directory, &self.setting.settings) {
+            if let Err(error) = Db::open_in(&world.directory(), &self.setting.settings) {
                 let cut = world.is_cut() && !blames_the_data(&error);
                 assert!(cut, "{}: a power cut in recovery is taken for {error:?}", self.what);
             }
@@ -305,7 +302,7 @@ impl Life<'_> {
     }
 
     fn reopened(&self, world: &SimWorld, verifies: bool) -> Result<Model> {
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         // The page cache may drop an abandoned write between two looks at it, which is an error for the moment.
         let db = Db::open_in(&directory, &self.setting.settings).or_else(|error| {
             if blames_the_data(&error) { Err(error) } else { Db::open_in(&directory, &self.setting.settings) }
@@ -356,8 +353,7 @@ fn a_dump_is_checked_again() {
     let dump = dump::read(folder.as_ref());
     let found = match &dump.world {
         Some(world) => {
-            let directory: Arc<dyn Directory> = world.directory();
-            let db = Db::open_in(&directory, &dump.settings).unwrap();
+            let db = Db::open_in(&world.directory(), &dump.settings).unwrap();
             verify(&db).unwrap();
             content(&db).unwrap()
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nofault::Db;
+use nofault::settings::Settings;
 use nofault_raft::{end_of, ended, while_running};
 use nofault_sim::{SimOptions, SimWorld};
 use openraft::error::{Fatal, RaftError};
@@ -12,7 +13,7 @@ use openraft::{Config, Raft, RaftSnapshotBuilder};
 
 use crate::app::{Request, VALUES, Values};
 use crate::network::Network;
-use crate::{Cluster, SOON, config, node, settings};
+use crate::{Cluster, SOON, config, node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_without_an_answer_ends_when_the_node_stops() {
@@ -52,7 +53,7 @@ fn large() -> Vec<u8> {
 async fn a_core_that_a_full_disk_has_ended_begins_again_in_the_process_when_there_is_room() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let world = SimWorld::new(21, SimOptions::calm());
-    let mut db = Db::create_in(&world.directory(), &settings()).unwrap();
+    let mut db = Db::create_in(&world.directory(), &Settings::small(4, 1)).unwrap();
     let mut acknowledged = 0u64;
     for life in 0..3 {
         let (log, state) = nofault_raft::open(&db, "group", &[VALUES], folder.path(), Values).await.unwrap();
@@ -84,7 +85,7 @@ async fn a_core_that_a_full_disk_has_ended_begins_again_in_the_process_when_ther
         world.set_capacity(None);
         // Ends all handles, also the handles of openraft's tasks.
         drop(db.close().await);
-        db = Db::open_in(&world.directory(), &settings()).unwrap();
+        db = Db::open_in(&world.directory(), &Settings::small(4, 1)).unwrap();
     }
     assert!(acknowledged > 3, "no life has written anything");
 }
@@ -93,7 +94,7 @@ async fn a_core_that_a_full_disk_has_ended_begins_again_in_the_process_when_ther
 async fn a_snapshot_that_finds_no_room_in_the_database_waits_for_it() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let world = SimWorld::new(22, SimOptions::calm());
-    let db = Db::create_in(&world.directory(), &settings()).unwrap();
+    let db = Db::create_in(&world.directory(), &Settings::small(4, 1)).unwrap();
     let (_log, mut state) =
         nofault_raft::open::<crate::app::Types, _>(&db, "group", &[VALUES], folder.path(), Values).await.unwrap();
     let filler = db.create_table("filler").await.unwrap();

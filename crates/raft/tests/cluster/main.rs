@@ -52,10 +52,6 @@ fn config() -> Arc<Config> {
     Arc::new(config.validate().unwrap())
 }
 
-fn settings() -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::default() }
-}
-
 /// A running node.
 struct Node {
     raft: Raft<Types>,
@@ -157,13 +153,13 @@ fn node() -> BasicNode {
 }
 
 async fn storage(path: &Path) -> (Db, LogStore<Types>, StateMachine<Types, Values>) {
-    let mut opened = Db::open_or_create(path.join("db"), &settings()).await;
+    let mut opened = Db::open_or_create(path.join("db"), &Settings::small(4, 1)).await;
     for _ in 0..3000 {
         match &opened {
             Err(error) if error.kind() == ErrorKind::Busy => tokio::time::sleep(Duration::from_millis(20)).await,
             _ => break,
         }
-        opened = Db::open_or_create(path.join("db"), &settings()).await;
+        opened = Db::open_or_create(path.join("db"), &Settings::small(4, 1)).await;
     }
     let db = opened.unwrap();
     let (log, state) = nofault_raft::open(&db, "group", &[VALUES], path.join("snapshots"), Values).await.unwrap();

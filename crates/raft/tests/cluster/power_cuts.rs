@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use nofault::settings::Settings;
 use nofault::{Db, ErrorKind};
 use nofault_raft::while_running;
 use nofault_sim::depth::{by_depth, sample};
@@ -15,7 +16,7 @@ use openraft::{Config, LogId, Raft, SnapshotPolicy};
 
 use crate::app::{Request, Types, VALUES, Values};
 use crate::network::Network;
-use crate::{SOON, node, settings};
+use crate::{SOON, node};
 
 const CLIENTS: u64 = 8;
 
@@ -38,9 +39,9 @@ type Acknowledgements = BTreeMap<u64, (u64, u64)>;
 /// Starts the node, checks that it has what was acknowledged, and writes until the power is cut, or `writes` are done by each client.
 async fn live(world: &SimWorld, folder: &Path, told: &mut Acknowledgements, writes: u64, what: &str) -> Option<()> {
     let directory = world.directory();
-    let db = match Db::open_in(&directory, &settings()) {
+    let db = match Db::open_in(&directory, &Settings::small(4, 1)) {
         Err(error) if error.kind() == ErrorKind::NotFound && told.is_empty() => {
-            Db::create_in(&directory, &settings()).ok()?
+            Db::create_in(&directory, &Settings::small(4, 1)).ok()?
         }
         opened => opened.ok()?,
     };
@@ -120,7 +121,7 @@ impl Follower {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let network = Network::default();
         let world = SimWorld::new(1, SimOptions::calm());
-        let db = Db::create_in(&world.directory(), &settings()).unwrap();
+        let db = Db::create_in(&world.directory(), &Settings::small(4, 1)).unwrap();
         let (log, state) = nofault_raft::open(&db, "group", &[VALUES], folder.path().join("1"), Values).await.unwrap();
         let leader = Raft::new(1, config(), network.links_of(1), log, state).await.unwrap();
         leader.initialize(BTreeMap::from([(1, node())])).await.unwrap();
@@ -146,8 +147,8 @@ impl Follower {
     /// Lives until the power is cut, or all is there that the leader has written. Returns the rows that there are then.
     async fn live(&self, world: &SimWorld) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Box<dyn std::error::Error>> {
         let directory = world.directory();
-        let db = match Db::open_in(&directory, &settings()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Db::create_in(&directory, &settings())?,
+        let db = match Db::open_in(&directory, &Settings::small(4, 1)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Db::create_in(&directory, &Settings::small(4, 1))?,
             opened => opened?,
         };
         let snapshots = self.folder.path().join("2");

@@ -1,11 +1,10 @@
 //! A copy whose disk loses its power at any event has the state after a commit of the source, and continues from there.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use nofault::error::ErrorKind as DbErrorKind;
-use nofault::io::disk::Directory;
 use nofault::settings::{Compression, Settings};
+use nofault_sim::content::Content;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::copy::*;
@@ -14,16 +13,6 @@ use nofault::TableId;
 use nofault::db::{Change, ChangeApplier};
 
 use crate::object::ShippedCommit;
-
-type Content = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
-
-fn settings() -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::with_small_pages() }
-}
-
-fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
 
 /// A commit of each kind, many times, and the content after each. The numbers of commits ascend with gaps.
 fn history(seed: u64) -> Vec<(ShippedCommit, Content)> {
@@ -90,7 +79,7 @@ async fn content_of(copy: &Copy) -> (Content, u64) {
 }
 
 async fn begin(world: &SimWorld) -> Result<Copy> {
-    begin_with(Db::create_in(&directory(world), &settings())?).await
+    begin_with(Db::create_in(&world.directory(), &Settings::small(4, 1))?).await
 }
 
 async fn begin_with(db: Db) -> Result<Copy> {
@@ -121,7 +110,8 @@ async fn a_copy_whose_power_is_cut_at_any_event_has_the_state_after_a_commit_and
         }
         drop(copy);
         let after = world.restart(cut);
-        let mut copy = Copy::open(Db::open_in(&directory(&after), &settings()).unwrap()).await.unwrap().unwrap();
+        let mut copy =
+            Copy::open(Db::open_in(&after.directory(), &Settings::small(4, 1)).unwrap()).await.unwrap().unwrap();
         let (found, at) = content_of(&copy).await;
         let expected = commits.iter().rev().find(|(commit, _)| commit.commit <= at);
         assert!(found == expected.map(|(_, content)| content.clone()).unwrap_or_default(), "{what}: commit {at}");
@@ -142,7 +132,7 @@ async fn a_copy_that_is_ended_within_a_commit_that_changes_tables_finishes_it_wh
     for seed in 0..3 {
         let commits = history(seed);
         let path = folder.path().join(seed.to_string());
-        let mut copy = begin_with(Db::create(&path, &settings()).await.unwrap()).await.unwrap();
+        let mut copy = begin_with(Db::create(&path, &Settings::small(4, 1)).await.unwrap()).await.unwrap();
         for (commit, content) in &commits {
             // The future is dropped after so many polls, for more and more of them, until it is done.
             // Others are a single commit of the copy.
@@ -168,7 +158,7 @@ async fn a_copy_that_is_ended_within_a_commit_that_changes_tables_finishes_it_wh
                     // A dropped call of the database may run for another moment, with its own handle.
                     drop(copy);
                     let db = loop {
-                        match Db::open(&path, &settings()).await {
+                        match Db::open(&path, &Settings::small(4, 1)).await {
                             Err(error) if error.kind() == DbErrorKind::Busy => tokio::task::yield_now().await,
                             opened => break opened.unwrap(),
                         }

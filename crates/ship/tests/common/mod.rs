@@ -11,10 +11,10 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use nofault::clock::ManualClock;
 use nofault::error::ErrorKind;
-use nofault::io::disk::Directory;
 use nofault::settings::Settings;
 use nofault::{Batch, CommitSeq, Db, Durability};
 use nofault_ship::ShipOptions;
+use nofault_sim::content::Content;
 use nofault_sim::{SimOptions, SimWorld};
 use object_store::path::Path;
 use object_store::{
@@ -22,16 +22,6 @@ use object_store::{
     ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use tokio::sync::Notify;
-
-pub(crate) type Content = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
-
-pub(crate) fn settings() -> Settings {
-    Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, ..Settings::with_small_pages() }
-}
-
-pub(crate) fn directory(world: &SimWorld) -> Arc<dyn Directory> {
-    world.directory()
-}
 
 pub(crate) fn options() -> ShipOptions {
     ShipOptions {
@@ -74,8 +64,8 @@ impl Source {
 
     pub(crate) fn in_world(world: SimWorld, seed: u64) -> Self {
         let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
-        let settings = Settings { clock: clock.clone().into(), ..settings() };
-        let db = Db::create_in(&directory(&world), &settings).unwrap();
+        let settings = Settings { clock: clock.clone().into(), ..Settings::small(4, 1) };
+        let db = Db::create_in(&world.directory(), &settings).unwrap();
         Self { world, db, clock, states: BTreeMap::new(), rng: fastrand::Rng::with_seed(seed) }
     }
 
@@ -83,8 +73,8 @@ impl Source {
     pub(crate) async fn restart(&mut self, seed: u64) {
         self.db = empty();
         self.world = self.world.restart(seed);
-        let settings = Settings { clock: self.clock.clone().into(), ..settings() };
-        self.db = Db::open_in(&directory(&self.world), &settings).unwrap();
+        let settings = Settings { clock: self.clock.clone().into(), ..Settings::small(4, 1) };
+        self.db = Db::open_in(&self.world.directory(), &settings).unwrap();
         self.states.split_off(&(self.db.snapshot().commit().0 + 1));
         self.note().await;
     }
@@ -161,7 +151,7 @@ impl Source {
 
 /// An empty database to restore into.
 pub(crate) fn empty() -> Db {
-    Db::create_in(&directory(&SimWorld::new(77, SimOptions::calm())), &settings()).unwrap()
+    Db::create_in(&SimWorld::new(77, SimOptions::calm()).directory(), &Settings::small(4, 1)).unwrap()
 }
 
 /// How requests fail.

@@ -13,7 +13,7 @@ use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use crate::common::{Faults, FaultyStore, Source, directory, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, empty, options};
 use crate::shipped::{bytes, latest, names, remove, ship_some};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -23,8 +23,8 @@ fn reopen(source: &mut Source, clock: &ManualClock) {
     source.clock = clock.clone();
     // The last handle closes it.
     source.db = empty();
-    let settings = Settings { clock: clock.clone().into(), ..settings() };
-    source.db = Db::open_in(&directory(&source.world), &settings).unwrap();
+    let settings = Settings { clock: clock.clone().into(), ..Settings::small(4, 1) };
+    source.db = Db::open_in(&source.world.directory(), &settings).unwrap();
 }
 
 /// Begins to ship, and expects to be refused without any change of the store.

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     Address, Error, ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore, restore_into,
@@ -12,7 +13,7 @@ use nofault_ship::{
 };
 use object_store::ObjectStore;
 
-use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options};
 
 fn address(folder: &Path) -> Address {
     Address::parse(folder.join("shop").to_str().unwrap()).unwrap()
@@ -47,7 +48,7 @@ async fn a_folder_needs_the_word_of_the_caller_that_there_is_one_writer() {
     // Into a folder, as a program does it.
     let target = folder.path().join("restored/");
     let mut seen = Vec::new();
-    let settings = settings();
+    let settings = Settings::small(4, 1);
     let restored = restore_with_progress(store.clone(), "shop", Point::Latest, &target, &settings, |so_far| {
         seen.push(*so_far);
     });
@@ -136,7 +137,7 @@ fn ship_in_a_process() {
     let [store, database, promises] = told.split('|').collect::<Vec<_>>()[..] else { panic!("{told}") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let db = Db::create(database, &settings()).await.unwrap();
+        let db = Db::create(database, &Settings::small(4, 1)).await.unwrap();
         let table = db.create_table("t").await.unwrap();
         let mut answers = String::new();
         for round in 0..6_u32 {
@@ -265,7 +266,7 @@ async fn after_a_promotion_over_a_folder_the_older_shipper_is_fenced() {
     table.put("a", "1").await.unwrap();
     let shipped = ship.durable().await.unwrap();
     let home = folder.path().join("replica");
-    let replica = Replica::follow(address(folder.path()).store, "shop", &home, &settings()).await.unwrap();
+    let replica = Replica::follow(address(folder.path()).store, "shop", &home, &Settings::small(4, 1)).await.unwrap();
     replica.wait_for(shipped).await.unwrap();
     let state = replica.snapshot().await.unwrap();
     let seen = state.table("t").await.unwrap();
@@ -307,7 +308,7 @@ async fn a_shipper_with_the_word_of_its_caller_that_lost_the_name_is_fenced() {
 async fn nothing_is_shipped_or_restored_into_the_folder_of_a_database() {
     let folder = tempfile::tempdir().unwrap();
     let shop = folder.path().join("shop");
-    let db = Db::create(&shop, &settings()).await.unwrap();
+    let db = Db::create(&shop, &Settings::small(4, 1)).await.unwrap();
     let linked = folder.path().join("linked");
     std::os::unix::fs::symlink(&shop, &linked).unwrap();
     std::fs::create_dir(shop.join("below")).unwrap();
@@ -332,7 +333,8 @@ async fn nothing_is_shipped_or_restored_into_the_folder_of_a_database() {
     let own = ShipOptions { name: "backup".into(), ..options() };
     Ship::start(&db, address.store.clone(), own).await.unwrap().close().await.unwrap();
     for path in [shop.join("again"), linked.join("again")] {
-        let error = restore(address.store.clone(), "backup", Point::Latest, &path, &settings()).await.unwrap_err();
+        let error =
+            restore(address.store.clone(), "backup", Point::Latest, &path, &Settings::small(4, 1)).await.unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidCall && error.to_string().contains("lies in"), "{error}");
     }
     assert_eq!(files(), before);

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use nofault::settings::Compression;
+use nofault::settings::{Compression, Settings};
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     ErrorKind, Point, Replica, ReplicaOptions, Ship, ShipOptions, Verification, history, restore_into, verify,
 };
+use nofault_sim::content::Content;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
-use crate::common::{Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options};
 
 /// Rows of the table of which a base of the whole mostly consists.
 const ROWS: u32 = 400;
@@ -529,10 +530,10 @@ async fn a_replica_makes_its_copy_from_a_whole_base_and_the_increments_on_it() {
         let promised = ship.durable().await.unwrap();
         let every = ReplicaOptions { every: Duration::from_millis(2), ..ReplicaOptions::new("shop") };
         let path = folder.path().join("replica");
-        let replica = Replica::follow(store.clone(), every, &path, &settings()).await.unwrap();
+        let replica = Replica::follow(store.clone(), every, &path, &Settings::small(4, 1)).await.unwrap();
         replica.wait_for(promised).await.unwrap();
         let state = replica.snapshot().await.unwrap();
-        let mut found = crate::common::Content::new();
+        let mut found = Content::new();
         for name in state.snapshot.table_names().await.unwrap() {
             let table = state.snapshot.table(&name).await.unwrap();
             let mut range = state.snapshot.range::<&[u8]>(&table, ..).unwrap();

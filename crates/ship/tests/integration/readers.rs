@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nofault::CommitSeq;
+use nofault::settings::Settings;
 use nofault_ship::{ErrorKind, Point, Replica, Ship, ShipOptions, history, rebuild, restore_into, verify};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 
-use crate::common::{Faults, FaultyStore, Source, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, empty, options};
 use crate::shipped::{bytes, latest, names, remove, ship_some};
 
 /// Before, the object behind a commit was read to name the next one, and without it the commit could not be restored.
@@ -54,7 +55,8 @@ async fn readers_notice_that_an_older_manifest_was_put_in_place() {
         let home = tempfile::tempdir().unwrap();
         let shipped = ship_some(&mut source, &store, options(), 5).await;
         let newest = bytes(&store, "shop/manifest").await;
-        let replica = Replica::follow(store.clone(), "shop", home.path().join("r"), &settings()).await.unwrap();
+        let replica =
+            Replica::follow(store.clone(), "shop", home.path().join("r"), &Settings::small(4, 1)).await.unwrap();
         replica.wait_for(shipped).await.unwrap();
         store.put(&Path::from("shop/manifest"), old.into()).await.unwrap();
         if !are_copies_left {
@@ -78,7 +80,8 @@ async fn readers_notice_that_an_older_manifest_was_put_in_place() {
         let restored = restore_into(store.clone(), "shop", Point::Commit(before), &db).await.unwrap();
         source.check(&db, restored.commit, "by the older one").await;
         is_told(&restored.warnings.join("; "));
-        let error = Replica::follow(store.clone(), "shop", home.path().join("new"), &settings()).await.unwrap_err();
+        let error =
+            Replica::follow(store.clone(), "shop", home.path().join("new"), &Settings::small(4, 1)).await.unwrap_err();
         is_told(&error.to_string());
         let error = loop {
             match replica.failure() {
@@ -90,7 +93,8 @@ async fn readers_notice_that_an_older_manifest_was_put_in_place() {
         assert_eq!(replica.snapshot().await.unwrap().commit, shipped);
         // Also after it was started again and has not seen the newer one.
         replica.close().await.unwrap();
-        let replica = Replica::follow(store.clone(), "shop", home.path().join("r"), &settings()).await.unwrap();
+        let replica =
+            Replica::follow(store.clone(), "shop", home.path().join("r"), &Settings::small(4, 1)).await.unwrap();
         while replica.failure().is_none() {
             tokio::task::yield_now().await;
         }

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{
     ErrorKind, Point, PromotedReplica, Replica, ReplicaOptions, ReplicaSnapshot, Ship, ShipOptions, restore_into,
     verify,
 };
+use nofault_sim::content::Content;
 use nofault_sim::depth::by_depth;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
-use crate::common::{Content, Faults, FaultyStore, Source, content, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options};
 
 fn often() -> ReplicaOptions {
     ReplicaOptions { every: Duration::from_millis(2), ..ReplicaOptions::new("shop") }
@@ -33,7 +35,7 @@ async fn followed(
     folder: impl AsRef<Path>,
 ) -> Result<Replica, nofault_ship::Error> {
     loop {
-        match Replica::follow(store.clone(), options.clone(), &folder, &settings()).await {
+        match Replica::follow(store.clone(), options.clone(), &folder, &Settings::small(4, 1)).await {
             Err(error) if error.to_string().contains("close it there first") => tokio::task::yield_now().await,
             outcome => return outcome,
         }
@@ -326,7 +328,7 @@ async fn a_replica_follows_the_one_that_was_promoted_in_place_of_its_source() {
     // Its folder is no replica any more, but a database.
     let error = follow("one").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCall, "{error}");
-    let db = Db::open(&promoted.folder, &settings()).await.unwrap();
+    let db = Db::open(&promoted.folder, &Settings::small(4, 1)).await.unwrap();
     assert!(content(&db).await == expected);
 }
 
@@ -369,7 +371,7 @@ fn a_promotion_that_is_killed_at_any_step_is_made_again() {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::InvalidCall, "{what}: {error}");
                     let current = std::fs::read_to_string(path.join("current")).unwrap();
-                    let db = Db::open(path.join(current.trim()), &settings()).await.unwrap();
+                    let db = Db::open(path.join(current.trim()), &Settings::small(4, 1)).await.unwrap();
                     let ship = Ship::start(&db, store.clone(), options()).await.unwrap();
                     (db, ship)
                 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
+use nofault::settings::Settings;
 use nofault::{CommitSeq, Db};
 use nofault_ship::{ErrorKind, Point, Ship, ShipOptions, history, restore_into, verify};
+use nofault_sim::content::Content;
 use nofault_sim::depth::{by_depth, is_deep, sample};
 use nofault_sim::{SimOptions, SimWorld};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 
-use crate::common::{Content, Faults, FaultyStore, Source, content, directory, empty, options, settings};
+use crate::common::{Faults, FaultyStore, Source, content, empty, options};
 
 /// Restores a point and checks it. Returns the commit.
 async fn check_restore(source: &Source, store: &Arc<InMemory>, point: Point, what: &str) -> CommitSeq {
@@ -491,7 +493,7 @@ async fn a_database_that_was_closed_and_opened_is_shipped_on() {
         ship.close().await.unwrap();
         let db = std::mem::replace(&mut source.db, empty());
         db.close().await.unwrap();
-        source.db = Db::open_in(&directory(&source.world), &settings()).unwrap();
+        source.db = Db::open_in(&source.world.directory(), &Settings::small(4, 1)).unwrap();
     }
     let ship = Ship::start(&source.db, store.clone(), options()).await.unwrap();
     ship.close().await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nofault_io::aligned::{IoBuf, StableBytes};
 use nofault_io::completion::{Op, OpKind, WriteData};
-use nofault_io::disk::{Directory, Queue, QueueOptions};
+use nofault_io::disk::{Queue, QueueOptions};
 use nofault_io::error::{ErrorKind, Result};
 use nofault_sim::{Call, Defer, Effect, Fault, Rates, SimOptions, SimWorld};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -457,7 +457,7 @@ fn damage_to_missing_files_and_ranges_is_refused() {
 #[test]
 fn statistics_count_calls_and_bytes() {
     let world = SimWorld::new(1, SimOptions { defer: Defer::Adversarial, ..SimOptions::default() });
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let mut queue = directory.create("data").unwrap().queue(&QueueOptions::default()).unwrap();
     write(&mut *queue, 0, 1, 2 * BLOCK).unwrap();
     let before = world.stats();

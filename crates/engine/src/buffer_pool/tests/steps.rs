@@ -63,7 +63,7 @@ fn the_search_for_cold_leaves_is_bounded_however_many_are_in_memory() {
 #[test]
 fn a_new_leaf_whose_ids_were_not_used_leaves_memory_without_a_checkpoint() {
     let world = SimWorld::new(1, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let disk: Arc<dyn Disk> = directory.create("data").unwrap();
     let pool = pool_with(&disk, &PoolOptions { evicts_table: true, ..options(64) });
     let words = pool.versions.pages().words().0;

@@ -100,28 +100,24 @@ fn copy_tables(snapshot: &Snapshot, copy: &Db) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use nofault_io::disk::Directory;
+    use nofault_sim::content::Content;
     use nofault_sim::{Call, Effect, Fault, SimOptions, SimStats, SimWorld};
 
     use super::*;
+    use crate::db::tests::rows_of;
     use crate::error::ErrorKind;
     use crate::recovery::names::UNFINISHED;
 
     const ENOSPC: i32 = 28;
 
-    fn settings() -> Settings {
-        Settings::tiny(1)
-    }
-
     fn opened(world: &SimWorld) -> Result<Db> {
-        let directory: Arc<dyn Directory> = world.directory();
-        Db::open_in(&directory, &settings())
+        Db::open_in(&world.directory(), &Settings::tiny(1))
     }
 
     fn source() -> Db {
-        let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::calm()).directory();
+        let directory = SimWorld::new(3, SimOptions::calm()).directory();
         // Without a seed: a thread that works on two databases by turns uses private epochs for one of them at most.
-        let db = Db::create_in(&directory, &Settings { seed: None, ..settings() }).unwrap();
+        let db = Db::create_in(&directory, &Settings { seed: None, ..Settings::tiny(1) }).unwrap();
         for (name, rows) in [("a", 40u32), ("empty", 0), ("z", 300)] {
             let table = block_on(db.create_table(name)).unwrap();
             let value = |row: u32| vec![row as u8; if row == 7 { 3000 } else { 30 }];
@@ -130,20 +126,14 @@ mod tests {
         db
     }
 
-    type Rows = Vec<(Vec<u8>, Vec<u8>)>;
-
-    fn content(db: &Db) -> Vec<(String, Rows)> {
-        let rows = |name: &String| {
-            let mut range = block_on(db.table(name)).unwrap().range::<&[u8]>(..);
-            std::iter::from_fn(|| block_on(range.next()).unwrap()).collect()
-        };
+    fn content(db: &Db) -> Content {
+        let rows = |name: &String| rows_of(&block_on(db.table(name)).unwrap()).unwrap();
         let names = block_on(db.table_names()).unwrap();
         names.into_iter().map(|name| (name.clone(), rows(&name))).collect()
     }
 
     fn copy_of(db: &Db, world: &SimWorld) -> Result<()> {
-        let directory: Arc<dyn Directory> = world.directory();
-        copy(&essential_snapshot(db), UnfinishedDb::create_in(&directory, &settings())?)
+        copy(&essential_snapshot(db), UnfinishedDb::create_in(&world.directory(), &Settings::tiny(1))?)
     }
 
     #[test]
@@ -170,8 +160,7 @@ mod tests {
                     nothing += 1;
                     // The files that are left hinder neither a new database nor the next backup.
                     if cut % 16 == 0 {
-                        let directory: Arc<dyn Directory> = after.directory();
-                        drop(Db::create_in(&directory, &settings()).unwrap());
+                        drop(Db::create_in(&after.directory(), &Settings::tiny(1)).unwrap());
                         assert_eq!(names(), ["data", "log"], "cut after {cut} of {events}");
                     } else if cut % 4 == 0 {
                         copy_of(&db, &after).unwrap();
@@ -187,8 +176,11 @@ mod tests {
     #[test]
     fn the_durable_writes_of_a_backup_do_not_grow_with_the_tables() {
         let steps = |tables: u32| {
-            let directory: Arc<dyn Directory> = SimWorld::new(3, SimOptions::calm()).directory();
-            let db = Db::create_in(&directory, &Settings { seed: None, ..settings() }).unwrap();
+            let db = Db::create_in(
+                &SimWorld::new(3, SimOptions::calm()).directory(),
+                &Settings { seed: None, ..Settings::tiny(1) },
+            )
+            .unwrap();
             for number in 0..tables {
                 block_on(block_on(db.create_table(&format!("{number}"))).unwrap().put("k", "v")).unwrap();
             }

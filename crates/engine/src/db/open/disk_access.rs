@@ -295,8 +295,7 @@ mod tests {
     #[test]
     fn an_access_that_has_ended_lets_no_operation_through() {
         let access = Arc::new(DiskAccess::default());
-        let below: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
-        let directory = access.before(&below);
+        let directory = access.before(&SimWorld::new(1, SimOptions::calm()).directory());
         let disk = directory.create("file").unwrap();
         disk.perform(op(OpKind::write(bytes(), true))).unwrap().result.unwrap();
         let mut queue = disk.queue(&QueueOptions::default()).unwrap();
@@ -322,7 +321,7 @@ mod tests {
     #[test]
     fn ending_the_access_waits_for_a_change_in_a_queue_and_not_for_a_read() {
         let access = Arc::new(DiskAccess::default());
-        let below: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+        let below = SimWorld::new(1, SimOptions::calm()).directory();
         let disk = access.before(&below).create("file").unwrap();
         disk.perform(op(OpKind::write(bytes(), true))).unwrap().result.unwrap();
         let mut queue = disk.queue(&QueueOptions::default()).unwrap();

@@ -223,7 +223,7 @@ mod tests {
     fn the_durable_writes_of_a_database_that_is_filled_do_not_grow_with_its_tables() {
         let steps = |tables| {
             let world = SimWorld::new(1, SimOptions::calm());
-            let directory: Arc<dyn Directory> = world.directory();
+            let directory = world.directory();
             let new = UnfinishedDb::create_in(&directory, &Settings::tiny(1)).unwrap();
             fill(new.db(), tables).unwrap();
             let before = durable_steps(&world);
@@ -239,15 +239,11 @@ mod tests {
     #[test]
     fn a_power_cut_at_any_moment_of_a_filling_leaves_all_of_it_or_nothing() {
         let run = |world: &SimWorld| -> Result<()> {
-            let directory: Arc<dyn Directory> = world.directory();
-            let new = UnfinishedDb::create_in(&directory, &Settings::tiny(1))?;
+            let new = UnfinishedDb::create_in(&world.directory(), &Settings::tiny(1))?;
             fill(new.db(), 3)?;
             block_on(new.finish())
         };
-        let opened = |world: &SimWorld| {
-            let directory: Arc<dyn Directory> = world.directory();
-            Db::open_in(&directory, &Settings::tiny(1))
-        };
+        let opened = |world: &SimWorld| Db::open_in(&world.directory(), &Settings::tiny(1));
         let world = SimWorld::new(2, SimOptions::calm());
         run(&world).unwrap();
         let (all, events) = (content(&opened(&world).unwrap()), world.events());

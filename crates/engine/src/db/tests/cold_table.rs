@@ -2,10 +2,9 @@
 //! a leaf costs its own pages only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nofault_io::disk::Directory;
+use nofault_sim::content::key;
 use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 use proptest::prelude::*;
@@ -24,17 +23,11 @@ fn settings() -> Settings {
 }
 
 fn open(world: &SimWorld, settings: &Settings) -> Db {
-    let directory: Arc<dyn Directory> = world.directory();
-    Db::open_in(&directory, settings).unwrap()
+    Db::open_in(&world.directory(), settings).unwrap()
 }
 
 fn create(world: &SimWorld, settings: &Settings) -> Db {
-    let directory: Arc<dyn Directory> = world.directory();
-    Db::create_in(&directory, settings).unwrap()
-}
-
-fn key(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
+    Db::create_in(&world.directory(), settings).unwrap()
 }
 
 fn value(number: u32) -> Vec<u8> {

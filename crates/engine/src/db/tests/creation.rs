@@ -11,10 +11,6 @@ use crate::settings::Settings;
 
 const EIO: i32 = 5;
 
-fn settings(background_threads: bool) -> Settings {
-    Settings { background_threads, seed: None, ..Settings::tiny(1) }
-}
-
 fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
@@ -34,8 +30,11 @@ impl Wake for Wakes {
 fn a_table_that_never_became_durable_is_no_table_and_calls_say_why() {
     for mode in [Mode::Blocking, Mode::Async] {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings(mode == Mode::Async)).unwrap();
+        let db = Db::create_in(
+            &world.directory(),
+            &Settings { background_threads: mode == Mode::Async, seed: None, ..Settings::tiny(1) },
+        )
+        .unwrap();
         mode.run(db.create_table("there")).unwrap();
         db.core.log.flush_acknowledged().unwrap();
         world.inject(Fault::new(Call::Write, Effect::Errno(EIO)).on("log"));
@@ -70,8 +69,11 @@ fn poll_while_woken<F: Future>(future: std::pin::Pin<&mut F>, wakes: &Arc<Wakes>
 #[test]
 fn a_call_that_waits_for_the_creation_of_another_is_not_polled_meanwhile() {
     const POLLS: u32 = 8;
-    let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
-    let db = Db::create_in(&directory, &settings(true)).unwrap();
+    let db = Db::create_in(
+        &SimWorld::new(1, SimOptions::calm()).directory(),
+        &Settings { background_threads: true, seed: None, ..Settings::tiny(1) },
+    )
+    .unwrap();
     let wakes = [Arc::new(Wakes::default()), Arc::default(), Arc::default()];
     let (mut created, mut opened) = (pin!(db.create_table("t")), pin!(db.open_or_create_table("t")));
     let mut refused = pin!(db.create_table("t"));

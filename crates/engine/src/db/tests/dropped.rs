@@ -11,7 +11,7 @@ fn value_of(number: u16, stamp: u8) -> Vec<u8> {
     vec![stamp ^ number as u8; if number == LONG { 3000 } else { 30 }]
 }
 
-fn before() -> Model {
+fn before() -> Rows {
     (0..KEYS).map(|number| (key_of(number), value_of(number, 1))).collect()
 }
 
@@ -37,7 +37,7 @@ fn polled<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
 
 /// Checks that nothing is pinned or locked, that every page belongs to a table, and that the database works. Returns
 /// its content.
-pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Model {
+pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Rows {
     // A large commit with a dropped future is finished by its thread.
     drop(block_on(core.commits.turn().acquire(1)));
     // An appended commit is visible once a later commit is durable.
@@ -48,7 +48,7 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
     assert!(found.is_clean(), "{what}: {:?}", found.problems);
     assert_eq!(found.pages, core.store.live_pages().len() as u64, "{what}: pages without an owner");
     let all = KeyRange { start: Vec::new(), end: None };
-    let mut content: Model =
+    let mut content: Rows =
         scan_all(core, Mode::Blocking, Arc::new(core.store.snapshot()), tree, all, false).into_iter().collect();
     content.remove(&b"z later"[..]);
     content
@@ -60,7 +60,7 @@ pub(super) fn intact(core: &TestCore<MemoryStore>, tree: Tree, what: &str) -> Mo
 fn dropped_at_each_wait<R>(
     what: &str,
     stingy_log: bool,
-    after: &Model,
+    after: &Rows,
     work: impl AsyncFn(&TestCore<MemoryStore>, Tree) -> R,
     check: impl Fn(R),
 ) -> usize {
@@ -143,7 +143,7 @@ fn a_scan_dropped_at_each_of_its_waits_goes_on_without_losing_an_entry() {
 type Change = (u16, Option<Vec<u8>>);
 
 /// Returns new values for some keys; the long value is removed.
-fn changes(stamp: u8, count: u16) -> (Vec<Change>, Model) {
+fn changes(stamp: u8, count: u16) -> (Vec<Change>, Rows) {
     let mut after = before();
     let change = |number: u16| {
         let value = (number != LONG).then(|| value_of(number, stamp));

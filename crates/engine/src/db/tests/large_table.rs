@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
+use nofault_sim::content::key;
+
 use crate::blocking::Db;
 use crate::format::{
     BlockId, Location, NodeId, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, Tag, decode_node, encode_node,
@@ -88,10 +90,6 @@ fn enlarge(folder: &Path, leaves: u64) {
         data.write_all_at(&sector, offset).unwrap();
     }
     data.sync_all().unwrap();
-}
-
-fn key(row: u32) -> [u8; 4] {
-    row.to_be_bytes()
 }
 
 fn value(row: u32) -> Vec<u8> {

@@ -35,7 +35,7 @@ fn leaves_are_merged_however_few_pages_can_be_pinned_at_once() {
         delete_all_but(&core, tree, 600, |number| number % 2 == 0);
         let freed = merge_all(&core, mode, tree);
         assert!(freed > 30, "{freed} leaves were freed");
-        let expected: Model = (0..600).step_by(2).map(|number| (key_of(number), vec![7; 100])).collect();
+        let expected: Rows = (0..600).step_by(2).map(|number| (key_of(number), vec![7; 100])).collect();
         assert_eq!(dropped::intact(&core, tree, "merged"), expected);
     }
 }
@@ -61,7 +61,7 @@ fn pages_of_values_of_which_little_is_left_are_merged_and_readers_see_no_differe
         let pages = core.store.live_pages().len();
         let snapshot = Arc::new(core.store.snapshot());
         let freed = merge_all(&core, Mode::Blocking, tree) as usize;
-        let left: Model = before.into_iter().filter(|(key, _)| key.ends_with(b"0")).collect();
+        let left: Rows = before.into_iter().filter(|(key, _)| key.ends_with(b"0")).collect();
         let all = KeyRange { start: Vec::new(), end: None };
         let seen = scan_all(&core, Mode::Blocking, snapshot.clone(), tree, all.clone(), false);
         assert!(seen == model_range(&left, &all, false), "the snapshot has changed");
@@ -84,7 +84,7 @@ fn merged_values_are_replaced_in_their_pages() {
     delete_all_but(&core, tree, 200, |number| number % 5 == 0);
     assert!(merge_all(&core, Mode::Blocking, tree) > 20);
     let pages = core.store.live_pages().len();
-    let mut expected = Model::new();
+    let mut expected = Rows::new();
     for number in (0..200).step_by(5) {
         let value = value_of(number, 9, 100);
         expected.insert(key_of(number), value.clone());

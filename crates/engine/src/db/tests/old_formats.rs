@@ -1,29 +1,15 @@
 //! Databases of earlier versions are opened, and converted to the current format.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use nofault_io::disk::Directory;
+use nofault_sim::content::Content;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 
+use super::content;
 use crate::blocking::Db;
 use crate::btree::overflow::WITH_INDEX;
 use crate::error::Result;
 use crate::format::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, set_version, version_of};
 use crate::settings::Settings;
-
-fn settings() -> Settings {
-    Settings::tiny(3)
-}
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-type Content = BTreeMap<String, Rows>;
-
-fn content(db: &Db) -> Result<Content> {
-    let rows = |name: &str| -> Result<Rows> { db.table(name)?.range::<&[u8]>(..).collect() };
-    db.table_names()?.into_iter().map(|name| Ok((name.clone(), rows(&name)?))).collect()
-}
 
 /// Returns the format versions in the two superblocks.
 fn versions(world: &SimWorld) -> [u32; 2] {
@@ -37,8 +23,7 @@ fn versions(world: &SimWorld) -> [u32; 2] {
 /// table.
 fn of_format(version: u32) -> (SimWorld, Content) {
     let world = SimWorld::new(4, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &settings()).unwrap();
+    let db = Db::create_in(&world.directory(), &Settings::tiny(3)).unwrap();
     let kept = db.create_table("kept").unwrap();
     let len = |number: u32| if number.is_multiple_of(50) { 3000 } else { [20, 90][number as usize % 2] };
     // Those formats know no values that are spread over pages.
@@ -73,8 +58,7 @@ fn of_format(version: u32) -> (SimWorld, Content) {
 
 /// Uses a database of an old format version with the current code, until the simulated power fails.
 fn use_it(world: &SimWorld, before: &Content) -> Result<()> {
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::open_in(&directory, &settings())?;
+    let db = Db::open_in(&world.directory(), &Settings::tiny(3))?;
     assert!(content(&db)? == *before, "{world}");
     db.drop_table("kept")?;
     db.checkpoint()?;
@@ -90,16 +74,16 @@ fn a_database_of_an_earlier_format_becomes_one_of_this_format_when_it_is_opened(
 
 fn becomes_format_3(version: u32) {
     let (world, before) = of_format(version);
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     for _ in 0..2 {
-        let db = Db::open_in(&directory, &settings()).unwrap();
+        let db = Db::open_in(&directory, &Settings::tiny(3)).unwrap();
         assert!(content(&db).unwrap() == before);
         let found = db.verify().unwrap();
         assert!(found.is_clean() && found.repairs.is_empty(), "{found:?}");
         assert_eq!(versions(&world), [3, 3]);
     }
     use_it(&world, &before).unwrap();
-    let db = Db::open_in(&directory, &settings()).unwrap();
+    let db = Db::open_in(&directory, &Settings::tiny(3)).unwrap();
     assert_eq!(db.table_names().unwrap(), ["dropped"]);
     assert_eq!(db.table("dropped").unwrap().get("new").unwrap(), Some(b"row".to_vec()));
     assert!(db.verify().unwrap().is_clean());
@@ -127,8 +111,8 @@ fn cut_while_it_becomes_format_3(version: u32) {
         let cut_short = use_it(&world, &before);
         assert!(cut_short.is_ok() || world.is_cut(), "cut after {cut}: {cut_short:?}");
         let world = world.restart(cut);
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::open_in(&directory, &settings()).unwrap_or_else(|error| panic!("cut after {cut}: {error}"));
+        let db = Db::open_in(&world.directory(), &Settings::tiny(3))
+            .unwrap_or_else(|error| panic!("cut after {cut}: {error}"));
         let found = content(&db).unwrap();
         assert!(found == before || found == after, "cut after {cut}: neither before nor after");
         seen[usize::from(found == after)] += 1;

@@ -62,10 +62,10 @@ fn replace_by_others(core: &TestCore<MemoryStore>, tree: Tree, len: usize) {
 }
 
 /// Returns the content of the table after `k` was set to `last` and the `filler` keys were set.
-fn content_after(len: usize) -> Model {
+fn content_after(len: usize) -> Rows {
     let rest = if len == ONE_PAGE { ONE_PAGE } else { 1 };
     let lens = [("a", 1), ("b", ONE_PAGE), ("c", ONE_PAGE), ("x", rest), ("y", rest)];
-    let mut content: Model = lens.map(|(key, len)| (key.into(), key.repeat(len).into_bytes())).into();
+    let mut content: Rows = lens.map(|(key, len)| (key.into(), key.repeat(len).into_bytes())).into();
     content.insert(b"k".to_vec(), b"last".to_vec());
     content
 }

@@ -24,17 +24,17 @@ pub(super) fn loaded(
     hardship: Hardship,
     count: u16,
     len: impl Fn(u16) -> usize,
-) -> (TestCore<MemoryStore>, Tree, Model) {
+) -> (TestCore<MemoryStore>, Tree, Rows) {
     let core = new_core(hardship);
     let tree = new_table(&core, Mode::Blocking, "t");
-    let content: Model = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
+    let content: Rows = (0..count).map(|number| (key_of(number), value_of(number, 0, len(number)))).collect();
     let mut entries = IterEntries::new(content.iter().map(|(key, value)| Ok((key, value, Moment::NEVER))));
     let loaded = bulk::load(&core, tree, bulk::Present::Refuse, &mut entries, &Default::default(), &|_| Ok(()));
     assert_eq!(loaded.unwrap(), u64::from(count));
     (core, tree, content)
 }
 
-fn bytes_of(content: &Model) -> usize {
+fn bytes_of(content: &Rows) -> usize {
     content.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 

@@ -1,9 +1,6 @@
 //! Damage of one superblock, at rest, in a write that is lost, or in a newer format: nothing that was acknowledged is
 //! lost, and nothing is changed that this version does not understand.
 
-use std::sync::Arc;
-
-use nofault_io::disk::Directory;
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use crate::blocking::Db;
@@ -13,13 +10,8 @@ use crate::settings::Settings;
 
 const ROWS: u32 = 500;
 
-fn settings() -> Settings {
-    Settings::tiny(5)
-}
-
 fn open(world: &SimWorld) -> Result<Db> {
-    let directory: Arc<dyn Directory> = world.directory();
-    Db::open_in(&directory, &settings())
+    Db::open_in(&world.directory(), &Settings::tiny(5))
 }
 
 fn rows() -> impl Iterator<Item = ([u8; 4], [u8; 30])> {
@@ -41,8 +33,7 @@ fn count(db: &Db, table: &str) -> Result<u32> {
 /// after the last checkpoint, and the bytes of the data file before the load.
 fn loaded(during_load: Option<Fault>) -> (SimWorld, Vec<u8>) {
     let world = SimWorld::new(6, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &settings()).unwrap();
+    let db = Db::create_in(&world.directory(), &Settings::tiny(5)).unwrap();
     let table = db.create_table("loaded").unwrap();
     (0..2).for_each(|_| db.checkpoint().unwrap());
     let before = world.read_file("data").unwrap();
@@ -139,7 +130,7 @@ fn a_backup_survives_damage_of_either_superblock() {
         let file = std::fs::File::options().read(true).write(true).open(copy.join("data")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &[1], slot_range(slot).start + 2000).unwrap();
         drop(file);
-        let db = Db::open(&copy, &Settings { cache_bytes: 16 << 20, ..settings() }).unwrap();
+        let db = Db::open(&copy, &Settings { cache_bytes: 16 << 20, ..Settings::tiny(5) }).unwrap();
         assert_eq!([count(&db, "loaded").unwrap(), count(&db, "second").unwrap()], [ROWS; 2], "slot {slot}");
         let found = db.verify().unwrap();
         assert!(found.is_clean() && found.repairs.len() == 1, "slot {slot}: {found:?}");

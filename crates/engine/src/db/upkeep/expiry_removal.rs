@@ -332,7 +332,6 @@ impl ExpiryRemover {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use nofault_io::disk::Directory;
     use nofault_sim::{SimOptions, SimWorld};
 
     use super::*;
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn a_removal_loses_to_a_put_that_comes_between_its_look_and_its_commit() {
         let clock = ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000));
-        let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+        let directory = SimWorld::new(1, SimOptions::calm()).directory();
         let settings = Settings { clock: clock.clone().into(), ..Settings::tiny(1) };
         let db = Db::create_in(&directory, &settings).unwrap();
         let table = block_on(db.create_table("t")).unwrap();
@@ -376,7 +375,7 @@ mod tests {
     #[test]
     fn a_table_that_is_dropped_between_two_steps_keeps_no_other_from_losing_its_expired_entries() {
         let clock = ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000));
-        let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+        let directory = SimWorld::new(1, SimOptions::calm()).directory();
         let settings = Settings { clock: clock.clone().into(), ..Settings::tiny(1) };
         let db = Db::create_in(&directory, &settings).unwrap();
         let (expired, remover) = (db.now(), &db.owner.upkeep.expiry);

@@ -12,7 +12,7 @@ fn a_database_whose_creation_ended_before_the_last_sync_of_its_folder_keeps_what
     let mut lost_names = 0;
     for seed in 0..10 {
         let world = SimWorld::new(seed, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         // As if the process had been killed before this call: no sync of the folder has covered the last rename.
         world.inject(Fault::new(Call::SyncDirectory, Effect::Lost).after(SYNCS - 1));
         drop(create(&directory, &settings(), creation(seed)).unwrap());

@@ -56,8 +56,10 @@ fn node(level: u32, index: u64) -> NodeId {
 fn a_page_table_as_high_as_its_pages_need_is_followed_and_no_other() {
     // A control: without a fault a database made in this way opens.
     let sound = forged(&[node(0, 0)], |superblock| (superblock.table_levels, superblock.page_count) = (1, 1));
-    let directory: Arc<dyn Directory> = sound.directory();
-    assert_eq!(open(&directory, &settings(), Purpose::Use, None).unwrap().pool.metadata().lock().map.page_count(), 1);
+    assert_eq!(
+        open(&sound.directory(), &settings(), Purpose::Use, None).unwrap().pool.metadata().lock().map.page_count(),
+        1
+    );
     let tower: Vec<NodeId> = (0..8).rev().map(|level| node(level, 0)).collect();
     let high = forged(&tower, |superblock| (superblock.table_levels, superblock.page_count) = (8, 1));
     refused(&high, "a page table of impossible size");

@@ -30,8 +30,7 @@ pub(super) fn set_all(numbers: &mut Numbers, value: u64, promises: &mut Promises
 /// returns whether the second checkpoint failed.
 fn failed_at(k: u64, seed: u64) -> (SimWorld, Promises, bool) {
     let world = SimWorld::new(seed, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    create(&directory, &settings(), creation(1)).unwrap();
+    create(&world.directory(), &settings(), creation(1)).unwrap();
     let mut promises = Promises { created: true, acknowledged: 0, states: vec![vec![0; KEYS as usize]] };
     let mut numbers = Numbers::open(&world).unwrap();
     set_all(&mut numbers, 1, &mut promises);
@@ -316,8 +315,7 @@ fn in_an_earlier_version_a_damaged_superblock_is_an_error_unless_there_never_was
         assert_eq!(Numbers::open(&world).unwrap().state().unwrap(), state);
         // As a database of an earlier version is created.
         let world = SimWorld::new(3, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        create(&directory, &settings(), creation(1)).unwrap();
+        create(&world.directory(), &settings(), creation(1)).unwrap();
         let mut sector = sector_of(&world.read_file("data").unwrap(), 1);
         assert_eq!(sequence_in(&world, 1), Some(1));
         set_version(1, &mut sector, version);

@@ -8,14 +8,11 @@ use nofault::db::BulkEntry;
 use nofault::error::{Error, ErrorKind};
 use nofault::settings::{CompactionMode, Settings};
 use nofault_io::disk::Directory;
+use nofault_sim::content::key;
 use nofault_sim::depth::by_depth;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::{disk, time, tiny};
-
-fn key(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
-}
 
 /// Entries of which every third lasts, and the others expire after a second and after two.
 fn entries(numbers: impl Iterator<Item = u32>) -> impl Iterator<Item = ([u8; 4], [u8; 60], Option<SystemTime>)> {
@@ -167,8 +164,7 @@ fn after_a_power_cut_at_any_moment_no_expired_entry_of_a_load_into_a_filled_tabl
 fn no_expired_entry_stays_after_a_power_cut_in_a_load_into(filled: u32) {
     let story = |world: &SimWorld| -> nofault::error::Result<bool> {
         let (_, settings) = tiny();
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &settings)?;
+        let db = Db::create_in(&world.directory(), &settings)?;
         let table = db.create_table("t")?;
         if filled > 0 {
             table.bulk_load((0..filled).map(|number| (key(number), [1; 60])))?;

@@ -9,14 +9,10 @@ use nofault::clock::ManualClock;
 use nofault::error::ErrorKind;
 use nofault::settings::{CompactionMode, Settings};
 use nofault::{Batch, Durability};
-use nofault_io::disk::Directory;
+use nofault_sim::content::key;
 use nofault_sim::{SimOptions, SimWorld};
 
 use super::{disk, time, tiny};
-
-fn key(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
-}
 
 /// Puts entries of 100 bytes that expire after `ms` milliseconds.
 fn put_expiring(db: &Db, table: &nofault::blocking::Table, numbers: std::ops::Range<u32>, ms: i64) {
@@ -227,8 +223,7 @@ fn the_rows_of_a_dropped_table_go_with_the_next_removal() {
 fn a_disk_that_is_full_lets_expired_entries_be_removed() {
     let (clock, settings) = tiny();
     let world = SimWorld::new(5, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = Db::create_in(&directory, &settings).unwrap();
+    let db = Db::create_in(&world.directory(), &settings).unwrap();
     let table = db.create_table("t").unwrap();
     put_expiring(&db, &table, 0..2000, 1000);
     db.checkpoint().unwrap();

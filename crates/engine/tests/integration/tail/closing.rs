@@ -7,7 +7,7 @@ fn a_tail_goes_on_after_the_database_was_closed_wherever_in_a_segment_it_has_end
     let world = SimWorld::new(4, SimOptions::calm());
     let segment_bytes = 64 << 10;
     let mut rng = Rng::with_seed(4);
-    let mut db = Db::create_in(&directory(&world), &settings(false)).unwrap();
+    let mut db = Db::create_in(&world.directory(), &settings(false)).unwrap();
     let (snapshot, mut tail) = db.begin_tail().unwrap();
     let mut copy = Copy::of(&snapshot, tail.reached(), 5);
     drop(snapshot);
@@ -29,7 +29,7 @@ fn a_tail_goes_on_after_the_database_was_closed_wherever_in_a_segment_it_has_end
         }
         drop(table);
         db.close().unwrap();
-        db = Db::open_in(&directory(&world), &settings(false)).unwrap();
+        db = Db::open_in(&world.directory(), &settings(false)).unwrap();
         if rng.bool() {
             db.table("t").unwrap().put("early", vec![3; rng.usize(..segment_bytes / 8)]).unwrap();
             db.checkpoint().unwrap();
@@ -43,7 +43,7 @@ fn a_tail_goes_on_after_the_database_was_closed_wherever_in_a_segment_it_has_end
 #[test]
 fn a_tail_that_was_dropped_goes_on_although_a_checkpoint_has_begun_behind_it() {
     let world = SimWorld::new(6, SimOptions::calm());
-    let db = Db::create_in(&directory(&world), &settings(false)).unwrap();
+    let db = Db::create_in(&world.directory(), &settings(false)).unwrap();
     // The file of the log has some segments more than it needs now.
     write_log(&db, 400 << 10);
     db.checkpoint().unwrap();
@@ -65,7 +65,7 @@ fn a_database_can_be_closed_as_soon_as_its_tail_is() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for seed in 0..100 {
         let world = SimWorld::new(seed, SimOptions::calm());
-        let db = Db::create_in(&directory(&world), &settings(true)).unwrap();
+        let db = Db::create_in(&world.directory(), &settings(true)).unwrap();
         let table = db.create_table("t").unwrap();
         runtime.block_on(async {
             let (snapshot, mut tail) = db.asynchronous().begin_tail().await.unwrap();

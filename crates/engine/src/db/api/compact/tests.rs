@@ -18,15 +18,8 @@ use crate::{Batch, blocking};
 const KEYS: u32 = 30_000;
 
 /// Settings with small pages, so that few keys fill many pages.
-fn settings(cache_bytes: usize) -> Settings {
-    Settings {
-        page_bytes: 512,
-        cache_bytes,
-        background_threads: false,
-        seed: Some(1),
-        log_bytes: 4 << 20,
-        ..Settings::with_small_pages()
-    }
+fn settings() -> Settings {
+    Settings { cache_bytes: 2 << 20, log_bytes: 4 << 20, ..Settings::tiny(1) }
 }
 
 fn key_of(number: u32) -> Vec<u8> {
@@ -46,8 +39,7 @@ impl ScatteredTable {
     /// Creates a database loaded in key order, with values of this length.
     fn loaded(value_bytes: usize) -> Self {
         let world = SimWorld::new(7, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = blocking::Db::create_in(&directory, &settings(2 << 20)).unwrap();
+        let db = blocking::Db::create_in(&world.directory(), &settings()).unwrap();
         let table = db.create_table("t").unwrap();
         let count = if value_bytes > 64 { KEYS / 4 } else { KEYS };
         let rows: BTreeMap<_, _> = (0..count).map(|number| (key_of(number), vec![0; value_bytes])).collect();
@@ -159,8 +151,7 @@ fn pages_that_random_writes_have_scattered_lie_in_long_runs_again() {
     assert_eq!(scattered.compact().pages_moved, 0, "what lies together stays");
     // The state that a power cut leaves right after the compaction.
     let later = scattered.world.restart(5);
-    let directory: Arc<dyn Directory> = later.directory();
-    scattered.db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
+    scattered.db = blocking::Db::open_in(&later.directory(), &settings()).unwrap();
     scattered.table = scattered.db.table("t").unwrap();
     scattered.check();
     assert!(scattered.pages_in_a_row() > 40.0, "and it is durable");
@@ -299,9 +290,9 @@ fn a_power_cut_at_any_moment_of_making_the_file_shorter_loses_nothing() {
     let more: Vec<_> = (0..300).map(|number| (key_of(KEYS + number), vec![1; 100])).collect();
     // Returns the number of events of the compaction, and whether the later commit was acknowledged.
     let run = |world: &SimWorld| {
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let (first, compacted, is_saved) = (world.events(), Cell::new(0), Cell::new(false));
-        let outcome = blocking::Db::open_in(&directory, &settings(2 << 20)).and_then(|db| {
+        let outcome = blocking::Db::open_in(&directory, &settings()).and_then(|db| {
             db.compact(Pace::Full, |_| true)?;
             compacted.set(world.events() - first);
             // The file grows again.
@@ -328,7 +319,7 @@ fn a_power_cut_at_any_moment_of_making_the_file_shorter_loses_nothing() {
         world.cut_after(world.events() + event);
         let (_, is_saved) = run(&world);
         let directory: Arc<dyn Directory> = world.restart(seed as u64 + 1).directory();
-        let db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
+        let db = blocking::Db::open_in(&directory, &settings()).unwrap();
         let table = db.table("t").unwrap();
         let found: BTreeMap<_, _> = table.range::<&[u8]>(..).map(Result::unwrap).collect();
         let with_more = || rows.clone().into_iter().chain(more.iter().cloned()).collect();
@@ -392,8 +383,7 @@ fn a_damaged_page_is_named_and_not_moved() {
     let ScatteredTable { world, db, table, .. } = scattered;
     drop((db, table));
     // Opened again, so that no leaf is in memory, where the damage would not be seen.
-    let directory: Arc<dyn Directory> = world.directory();
-    let db = blocking::Db::open_in(&directory, &settings(2 << 20)).unwrap();
+    let db = blocking::Db::open_in(&world.directory(), &settings()).unwrap();
     let block = {
         let table = db.table("t").unwrap();
         let core = &AsRef::<Table>::as_ref(&table).db().core;

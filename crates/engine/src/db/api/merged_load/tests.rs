@@ -1,23 +1,22 @@
 //! Loads into tables that hold entries: against a model, with faults and power cuts, and with readers of the old content.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use nofault_io::disk::Directory;
+use nofault_sim::content::Rows;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{Call, Effect, Fault, SimOptions, SimWorld};
 
 use super::*;
 use crate::clock::ManualClock;
 use crate::db::open::handle::Db;
+use crate::db::tests::rows_of;
 use crate::settings::Settings;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A database with a table and its content.
 struct FilledTable {
@@ -30,8 +29,7 @@ struct FilledTable {
 impl FilledTable {
     fn new(rows: Rows) -> Self {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, &Settings { cache_bytes: 1 << 20, ..Settings::tiny(1) }).unwrap();
+        let db = Db::create_in(&world.directory(), &Settings { cache_bytes: 1 << 20, ..Settings::tiny(1) }).unwrap();
         let table = block_on(db.create_table("t")).unwrap();
         table.load(&rows).unwrap();
         Self { world, db, table, rows }
@@ -44,7 +42,7 @@ impl FilledTable {
     }
 
     fn assert_holds(&self, rows: &Rows, what: &str) {
-        assert!(content(&self.table) == *rows, "{what}");
+        assert!(rows_of::<Rows>(&self.table).unwrap() == *rows, "{what}");
         let found = block_on(self.db.verify()).unwrap();
         assert!(found.is_clean(), "{what}: {:?}", found.problems);
     }
@@ -56,18 +54,13 @@ impl FilledTable {
         let db = db.unwrap_or_else(|error| panic!("cut {seed}: {error}"));
         let found = block_on(db.verify()).unwrap();
         assert!(found.is_clean(), "cut {seed}: {:?}", found.problems);
-        content(&block_on(db.table("t")).unwrap())
+        rows_of(&block_on(db.table("t")).unwrap()).unwrap()
     }
 
     fn blocks_after_checkpoints(&self) -> u64 {
         (0..2).for_each(|_| block_on(self.db.checkpoint()).unwrap());
         self.db.stats().pool.blocks_used
     }
-}
-
-fn content(table: &Table) -> Rows {
-    let mut range = table.range::<&[u8]>(..);
-    std::iter::from_fn(|| block_on(range.next()).unwrap()).collect()
 }
 
 /// Returns rows with values of every kind: in the leaf, in a shared page, over several pages, and long.
@@ -223,7 +216,7 @@ fn a_power_cut_leaves_the_old_content_or_the_new_one() {
 #[test]
 fn entries_keep_the_time_at_which_they_expire() {
     let clock = ManualClock::new();
-    let directory: Arc<dyn Directory> = SimWorld::new(1, SimOptions::calm()).directory();
+    let directory = SimWorld::new(1, SimOptions::calm()).directory();
     let settings = Settings { cache_bytes: 1 << 20, clock: clock.clone().into(), ..Settings::tiny(1) };
     let db = Db::create_in(&directory, &settings).unwrap();
     let table = block_on(db.create_table("t")).unwrap();

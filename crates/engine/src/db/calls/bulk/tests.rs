@@ -16,10 +16,6 @@ use crate::settings::Settings;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-fn tiny() -> Settings {
-    Settings::tiny(1)
-}
-
 /// A database with two empty tables, on disks that can be made to fail.
 struct Empty {
     world: SimWorld,
@@ -32,13 +28,12 @@ struct Empty {
 
 impl Empty {
     fn new() -> Self {
-        Self::with(&tiny())
+        Self::with(&Settings::tiny(1))
     }
 
     fn with(settings: &Settings) -> Self {
         let world = SimWorld::new(1, SimOptions::calm());
-        let directory: Arc<dyn Directory> = world.directory();
-        let db = Db::create_in(&directory, settings).unwrap();
+        let db = Db::create_in(&world.directory(), settings).unwrap();
         let create = |name| block_on(db.create_table(name)).unwrap();
         let (table, other) = (create("t"), create("other"));
         let mut empty = Self { world, db, table, other, blocks: 0 };
@@ -81,7 +76,7 @@ fn rows_of(table: &Table) -> usize {
 
 #[test]
 fn a_long_value_that_cannot_be_written_to_its_end_leaves_no_pages_behind() {
-    let empty = Empty::with(&Settings { cache_bytes: 2 << 20, ..tiny() });
+    let empty = Empty::with(&Settings { cache_bytes: 2 << 20, ..Settings::tiny(1) });
     // Longer than the pages that may be published and not written yet.
     let value = vec![7; 2 << 20];
     for after in [0, 1, 2] {
@@ -148,7 +143,7 @@ fn rows(count: u32) -> impl Iterator<Item = ([u8; 4], Vec<u8>)> {
 fn rows_after_cut(world: &SimWorld, seed: u64) -> usize {
     let directory: Arc<dyn Directory> = world.restart(seed).directory();
     // A page table of many pages wants more cache to be opened.
-    let settings = Settings { cache_bytes: 1 << 20, ..tiny() };
+    let settings = Settings { cache_bytes: 1 << 20, ..Settings::tiny(1) };
     let db = Db::open_in(&directory, &settings).unwrap_or_else(|error| panic!("cut {seed}: {error}"));
     let found = block_on(db.verify()).unwrap();
     assert!(found.is_clean(), "cut {seed}: {:?}", found.problems);

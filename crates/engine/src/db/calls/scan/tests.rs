@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nofault_io::disk::Directory;
 use nofault_sim::depth::sample;
 use nofault_sim::{SimOptions, SimWorld};
 
@@ -17,7 +16,7 @@ use crate::settings::{Compression, Settings};
 #[test]
 fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_before_it() {
     let world = SimWorld::new(7, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings = Settings {
         page_bytes: 512,
         cache_bytes: 2 << 20,
@@ -44,7 +43,7 @@ fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_befo
 
 /// A table with values of a few lengths in a reopened database.
 fn long_values(world: &SimWorld, entries: u32) -> (blocking::Db, blocking::Table) {
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings =
         Settings { cache_bytes: 4 << 20, log_bytes: 1 << 20, background_threads: false, ..Settings::default() };
     let db = blocking::Db::create_in(&directory, &settings).unwrap();
@@ -108,7 +107,7 @@ fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_s
     for seed in sample(0..3, 3) {
         let options = if seed != 1 { SimOptions::calm() } else { SimOptions::adversarial() };
         let world = SimWorld::new(seed, options);
-        let directory: Arc<dyn Directory> = world.directory();
+        let directory = world.directory();
         let settings = Settings {
             cache_bytes: 40 << 20,
             log_bytes: 4 << 20,
@@ -157,7 +156,7 @@ fn a_scan_of_a_table_larger_than_the_pool_reads_for_itself_alone_and_finds_its_s
 fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_pool_and_keep_none_of_its_memory() {
     const KEYS: u32 = 100_000;
     let world = SimWorld::new(11, SimOptions::calm());
-    let directory: Arc<dyn Directory> = world.directory();
+    let directory = world.directory();
     let settings =
         Settings { cache_bytes: 40 << 20, log_bytes: 4 << 20, background_threads: false, ..Settings::default() };
     let db = blocking::Db::create_in(&directory, &settings).unwrap();
@@ -179,7 +178,7 @@ fn values_of_several_pages_are_read_once_by_a_scan_of_a_table_larger_than_the_po
 #[test]
 fn pages_of_expired_values_are_not_read_ahead() {
     const KEYS: u32 = 40_000;
-    let directory: Arc<dyn Directory> = SimWorld::new(12, SimOptions::adversarial()).directory();
+    let directory = SimWorld::new(12, SimOptions::adversarial()).directory();
     let clock = ManualClock::at(UNIX_EPOCH + Duration::from_secs(1000));
     let settings = Settings {
         cache_bytes: 40 << 20,
@@ -253,7 +252,7 @@ fn several_scans_of_a_table_larger_than_the_pool_read_for_themselves_alone_besid
 fn leaves_that_were_rewritten_since_the_snapshot_are_waited_for_together() {
     const KEYS: u32 = 300_000;
     const KEPT: u32 = KEYS / 4 * 3;
-    let directory: Arc<dyn Directory> = SimWorld::new(13, SimOptions::calm()).directory();
+    let directory = SimWorld::new(13, SimOptions::calm()).directory();
     let settings =
         Settings { cache_bytes: 40 << 20, log_bytes: 64 << 20, background_threads: false, ..Settings::default() };
     let db = blocking::Db::create_in(&directory, &settings).unwrap();

@@ -1,7 +1,6 @@
 //! Dictionaries are trained, kept, used and removed, whenever the power fails.
 
 use fastrand::Rng;
-use nofault_io::disk::Directory;
 use nofault_sim::depth::{by_depth, sample};
 use nofault_sim::{SimOptions, SimWorld};
 
@@ -11,6 +10,7 @@ use crate::db::api::compact::Pace;
 use crate::db::api::table::Table;
 use crate::db::compact;
 use crate::db::open::handle::Db;
+use crate::db::tests::rows_of;
 use crate::pages::Durability;
 use crate::settings::Settings;
 
@@ -25,13 +25,11 @@ fn world() -> SimWorld {
 }
 
 fn created(world: &SimWorld) -> Db {
-    let directory: Arc<dyn Directory> = world.directory();
-    Db::create_in(&directory, &settings()).unwrap()
+    Db::create_in(&world.directory(), &settings()).unwrap()
 }
 
 fn opened(world: &SimWorld) -> Db {
-    let directory: Arc<dyn Directory> = world.directory();
-    Db::open_in(&directory, &settings()).unwrap()
+    Db::open_in(&world.directory(), &settings()).unwrap()
 }
 
 fn key(number: u32) -> Vec<u8> {
@@ -53,8 +51,7 @@ fn rows(rng: &mut Rng, generation: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn content(table: &Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut range = table.range::<&[u8]>(..);
-    std::iter::from_fn(|| block_on(range.next()).transpose()).collect()
+    rows_of(table)
 }
 
 fn write(db: &Db, table: &Table, rows: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
@@ -224,10 +221,7 @@ fn dictionaries_of_a_dropped_table_are_removed_after_the_next_opening() {
 
 /// Loads, changes and compacts a table, so that two dictionaries are trained; and drops another one.
 fn life(world: &SimWorld, rng: &mut Rng) -> Result<()> {
-    let db = {
-        let directory: Arc<dyn Directory> = world.directory();
-        Db::create_in(&directory, &settings())?
-    };
+    let db = { Db::create_in(&world.directory(), &settings())? };
     let table = block_on(db.create_table("t"))?;
     table.load(rows(rng, 0))?;
     write(&db, &table, &rows(rng, 1)[..2500])?;
@@ -250,8 +244,7 @@ fn a_power_cut_at_any_moment_leaves_no_page_whose_dictionary_is_missing() {
         world.cut_after(cut);
         let _ = life(&world, &mut Rng::with_seed(1));
         let after = world.restart(cut);
-        let directory: Arc<dyn Directory> = after.directory();
-        let Ok(db) = Db::open_in(&directory, &settings()) else { continue };
+        let Ok(db) = Db::open_in(&after.directory(), &settings()) else { continue };
         let found = block_on(db.verify()).unwrap();
         assert!(found.is_clean(), "cut after {cut} of {events}: {found:?}");
         trained[dictionaries(&db).len()] += 1;
