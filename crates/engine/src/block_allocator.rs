@@ -20,8 +20,8 @@ pub(crate) use self::page_counts::PageCounts;
 pub(crate) use self::placement::Placement;
 use self::space::Space;
 use self::unnamed::UnnamedBlocks;
-use crate::budget::Budget;
 use crate::format::BlockId;
+use crate::sync::budget::Budget;
 
 mod deferred;
 #[cfg(test)]

@@ -43,11 +43,11 @@ use crate::db::{
     self, Batch, BulkEntry, Compaction, CompressionEstimate, In, Pace, Position, ReaderInfo, Savepoint, Stats,
     TableList, TableTypes, TransactOptions, TypedBatch, Verification, View,
 };
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::Durability;
 use crate::settings::{Compression, Settings};
+use crate::sync::driver::block_on;
 use crate::typed::{AsKey, AsPrefix, AsValue, Key, Value};
 
 /// Puts the face on a result.

@@ -1,5 +1,7 @@
 //! Reads blocks of the data file past the pool: for recovery, verification and backups.
 
+pub(crate) mod reread;
+
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::completion::{Completion, Op, OpKind};
 use nofault_io::disk::{Disk, Queue, QueueOptions};

@@ -56,7 +56,6 @@ pub use self::versions::ReaderInfo;
 use self::versions::{LeafLoads, NEWEST, ShownEntries, Versions, WriterSignal};
 pub(crate) use self::versions::{PrivateCopies, Snapshot, View};
 use crate::block_allocator::BlockAllocator;
-use crate::budget::Budget;
 use crate::clock::{ClockSource, GuardedClock};
 use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind, Result};
@@ -64,6 +63,7 @@ use crate::format::compressed::FileCodec;
 use crate::format::{BLOCK_LIMIT, CommitSeq, Location, PAGES_START_BYTES, PageId};
 use crate::pages::{BlockReservation, Host, Missing, ReservationKind, Snapshot as _, Store, Wait};
 use crate::settings::TierUse;
+use crate::sync::budget::Budget;
 use crate::sync::semaphore::Permit;
 
 /// Fewest frames with which a pool works: for a commit's pages, a path through a tree for each of a few readers, and

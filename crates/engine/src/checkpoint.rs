@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use nofault_io::aligned::{IoBuf, PageKind};
 use nofault_io::disk::Disk;
 
-use crate::background::{BackgroundWork, Kind, Next, Signal};
 use crate::blocks::read_once;
+use crate::blocks::reread::RepeatedReads;
 use crate::buffer_pool::{
     BufferPool, CheckpointPlace, Evacuation, LooseMove, LooseStep, NodeToWrite, Pace, RelocationOutcome, Relocator,
     Snapshot, TailMove,
@@ -40,8 +40,8 @@ use crate::format::{
 use crate::pages::Snapshot as _;
 use crate::pages::Store as _;
 use crate::readers::Readers;
-use crate::reread::RepeatedReads;
 use crate::sync::awaited_mutex::AwaitedMutex;
+use crate::sync::background::{BackgroundWork, Kind, Next, Signal};
 use crate::sync::notifier::Notifier;
 use crate::wal::{Anchor, Log};
 

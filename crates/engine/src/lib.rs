@@ -40,18 +40,15 @@
 
 #![warn(missing_debug_implementations)]
 
-mod background;
 mod block_allocator;
 pub mod blocking;
 mod blocks;
 mod btree;
-mod budget;
 mod buffer_pool;
 mod checkpoint;
 pub mod clock;
 mod codec;
 pub mod db;
-mod driver;
 pub mod error;
 pub mod events;
 mod format;
@@ -65,13 +62,11 @@ pub mod mmap;
 mod pages;
 mod readers;
 mod recovery;
-mod reread;
 pub mod salvage;
 pub mod settings;
 mod sync;
 mod transaction;
 pub mod typed;
-mod verify;
 mod wal;
 
 /// Compiles the programs of the pages beginning with one.

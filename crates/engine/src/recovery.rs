@@ -20,6 +20,7 @@ use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
 use self::names::{DATA, LOCK, LOG, NEW_DATA, NEW_LOG, NEW_STRIPES, READERS, STRIPES, UNFINISHED};
+use crate::blocks::reread::RepeatedReads;
 use crate::blocks::{BlockReader, read_once};
 use crate::buffer_pool::{BufferPool, LoadedTable, PAGES_MAX, PoolOptions, SCAN_BYTES_MIN};
 use crate::checkpoint::Checkpointer;
@@ -31,7 +32,6 @@ use crate::format::{
     nodes_on_level, version_of,
 };
 use crate::readers::Readers;
-use crate::reread::RepeatedReads;
 use crate::settings::Settings;
 use crate::transaction;
 use crate::wal::{
@@ -43,6 +43,7 @@ pub(crate) mod names;
 mod superblocks;
 #[cfg(test)]
 mod tests;
+pub(crate) mod verify;
 
 pub(crate) use self::memory::{read_set_bytes, recent_commits_bytes, replay_bytes, spent_bytes};
 use self::superblocks::{CurrentSuperblock, Slot, WholeSuperblock, choose};

@@ -61,11 +61,11 @@ use self::visibility::Visibility;
 use crate::btree::leaves::LeafFinder;
 use crate::btree::many::SIDE_BY_SIDE;
 use crate::btree::{SEARCHED_BYTES, Tree};
-use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::cell::OverflowRef;
 use crate::format::{CommitSeq, PageId, TableId};
 use crate::pages::{CommitLog, Durability, LogPosition, PageCopies as _, Pages as _, Store, Wait};
+use crate::sync::budget::Budget;
 use crate::sync::semaphore::{Permit, Semaphore};
 
 /// The tree of the table of tables.

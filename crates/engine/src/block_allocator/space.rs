@@ -10,8 +10,8 @@ use rustc_hash::FxHashSet;
 use super::group::{CLASS_BLOCKS, Group, GroupsToEmpty, class_of, place_in_group};
 use super::groups::Groups;
 use super::{GROUP_BLOCKS, ROW_BLOCKS_MAX, group_of};
-use crate::budget::Budget;
 use crate::format::BlockId;
+use crate::sync::budget::Budget;
 
 /// Fewest free blocks of a group that takes new pages, or pages from distant groups.
 const ROOMY_BLOCKS: u32 = 128;

@@ -23,7 +23,7 @@ macro_rules! blocking {
 
     (@calls $of:path;) => {};
     (@calls $of:path; $(#[$meta:meta])* async fn $name:ident $([$($generics:tt)*])? ($($args:tt)*) $(-> $result:ty)? $(=> $wrap:expr)?; $($rest:tt)*) => {
-        blocking!(@call [$crate::driver::block_on] $of, [$(#[$meta])*] $name [$($($generics)*)?] ($($args)*) [$($result)?] [$($wrap)?]);
+        blocking!(@call [$crate::sync::driver::block_on] $of, [$(#[$meta])*] $name [$($($generics)*)?] ($($args)*) [$($result)?] [$($wrap)?]);
         blocking!(@calls $of; $($rest)*);
     };
     (@calls $of:path; $(#[$meta:meta])* fn $name:ident $([$($generics:tt)*])? ($($args:tt)*) $(-> $result:ty)? $(=> $wrap:expr)?; $($rest:tt)*) => {

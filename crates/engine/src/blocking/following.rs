@@ -3,9 +3,9 @@
 use super::faces::blocking;
 use super::{Db, Table};
 use crate::db::{self, Change, Position, TailEvent, WatchEvent};
-use crate::driver::block_on;
 use crate::error::Result;
 use crate::format::{CommitSeq, TableId};
+use crate::sync::driver::block_on;
 
 /// The changes of commits from now on, in the order of the commits: an iterator whose `next` waits. After a failure of the log it
 /// returns the error and ends. See [`db::Watch`].

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use super::faces::blocking;
 use crate::db::{self, TypedEntries};
-use crate::driver::block_on;
 use crate::error::Result;
+use crate::sync::driver::block_on;
 use crate::typed::{Key, Value};
 
 pub(super) type Entry = (Vec<u8>, Vec<u8>);

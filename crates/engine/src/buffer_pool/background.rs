@@ -9,9 +9,9 @@ use super::evict::{Evictor, Writer};
 use super::page_table::CheckpointPlace;
 use super::reads::{ReadWatch, Reads};
 use super::versions::{NEWEST, PAUSE_MAX, Versions, WriterSignal};
-use crate::background::{BackgroundWork, Kind, Next};
 use crate::error::{Error, Result};
 use crate::format::PageId;
+use crate::sync::background::{BackgroundWork, Kind, Next};
 
 /// Most dirty pages written in one round of the background writer.
 const WRITE_BATCH_MAX: usize = 1024;

@@ -28,9 +28,9 @@ use self::block_index::{BlockIndex, Found};
 pub(super) use self::share::Need;
 use self::share::TierShare;
 use super::frames::{Frames, OwnedFrame};
-use crate::budget::Budget;
 use crate::format::{BlockId, Location, PageId};
 use crate::settings::TierUse;
+use crate::sync::budget::Budget;
 
 /// Number of frames without a block that the hand passes for one step of a `Budget`: their counts share a cache line.
 const PASSED_A_STEP: usize = 64;

@@ -32,9 +32,9 @@ pub(super) use self::write_queue::WriteQueue;
 use super::frames::{Ghosts, OwnedFrame, OwnedRun, Waiter};
 use super::page_table::{DirtyPage, EvictionOutcome};
 use super::versions::{Versions, WriterSignal};
-use crate::budget::{Budget, STEPS_MAX};
 use crate::format::PageId;
 use crate::sync::awaited_mutex::AwaitedMutex;
+use crate::sync::budget::{Budget, STEPS_MAX};
 
 /// Most rounds of the clock in one search for frames. A frame with the highest usage count is evicted in the fourth
 /// round at the latest, so one more round than that is enough.

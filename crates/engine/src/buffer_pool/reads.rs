@@ -60,9 +60,9 @@ use super::evict::{Evictor, Writer};
 use super::frames::Waiter;
 use super::page_table::ReadRequest;
 use super::versions::{Versions, WriterSignal};
-use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::pages::Missing;
+use crate::sync::budget::Budget;
 
 /// Share of the frames, as a divisor, and number of bytes beyond which reads of scans wait in line though the device has places: with
 /// pages of 4 KiB half of a scan's read-ahead. Some virtual disks report completed reads only when no other read is left. With all

@@ -40,12 +40,12 @@ use super::page_table::Entry;
 use super::versions::{LeafLoads, Versions};
 use crate::block_allocator::{GROUP_BLOCKS, GroupsToEmpty, NoFreeBlocks, ROW_BLOCKS_MAX, group_of};
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader};
-use crate::budget::Budget;
 use crate::codec::Compression;
 use crate::error::Result;
 use crate::format::compressed::{codec_of, restore_page, written_pages};
 use crate::format::{BlockId, Location, NodeId, PageId, TableId, Tag};
 use crate::pages::ReservationKind;
+use crate::sync::budget::Budget;
 
 /// Most bytes moved with one operation.
 const BYTES_AT_ONCE: usize = 1 << 20;

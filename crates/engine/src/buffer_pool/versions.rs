@@ -32,13 +32,13 @@ pub(super) use self::writer_signal::{PAUSE_MAX, WriterSignal};
 use super::frames::{FrameWaitQueue, Frames};
 use super::page_table::{Entry, LeafEviction, Lookup, Metadata, PageTable, SupersededVersion};
 use super::stats::{Counters, HitTally};
-use crate::budget::Budget;
 use crate::clock::GuardedClock;
 use crate::codec::Dictionaries;
 use crate::error::{Error, ErrorKind};
 use crate::format::compressed::FileCodec;
 use crate::format::{BlockId, CommitSeq, HEADER_BYTES, Moment, PageId, page_commit, page_id};
 use crate::pages::{self, Attempt, Missing, Pages, Wait};
+use crate::sync::budget::Budget;
 
 /// The commit number of a view that wants the newest version of everything.
 pub(super) const NEWEST: CommitSeq = CommitSeq(u64::MAX);

@@ -41,12 +41,12 @@ use crate::db::calls::scan::Scan;
 use crate::db::calls::transaction::TransactionState;
 use crate::db::calls::write_set::{NewValue, WriteSet};
 use crate::db::upkeep::deferred_free::DroppedTables;
-use crate::driver::{block_on, run_task};
 use crate::error::{ErrorKind, Result};
 use crate::format::{CommitSeq, Moment, TableId};
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
 use crate::pages::{Durability, Store};
 use crate::settings::TierUse;
+use crate::sync::driver::{block_on, run_task};
 use crate::transaction::visibility::Visibility;
 use crate::transaction::{CATALOG, Commit, CommitContext, Commits, Op, SMALL_OPS_MAX, create_catalog, decode, encode};
 

@@ -38,10 +38,10 @@ use super::shape::Shape;
 use super::versions::{NEWEST, Versions};
 use super::workspace::{View, Workspace};
 use super::{Batch, READS_GO_ON, apply_batch, guarded, lock, reads_after_failure, record};
-use crate::background;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId, seal_page};
 use crate::pages::{Attempt, CommitLog, Durability, Host, LogPosition, Pages, Ticket, Wait};
+use crate::sync::background;
 use crate::wal::Log;
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::format::{HEADER_BYTES, PageId};
 use crate::pages::{
     Attempt, CommitLog as _, Durability, Host, LogPosition, PageCopies as _, Pages as _, Store as _, Ticket as _, Wait,
 };
+use crate::recovery::verify::verify_blocks;
 use crate::sync::semaphore::Permit;
-use crate::verify::verify_blocks;
 
 mod changed;
 mod creation;

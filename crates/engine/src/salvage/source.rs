@@ -11,6 +11,7 @@ use nofault_io::aligned::IoBuf;
 use nofault_io::disk::{Directory, Disk, FileLock};
 
 use crate::blocks::read_once;
+use crate::blocks::reread::RepeatedReads;
 use crate::db::open::read_only::read_only_parts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::NodeId;
@@ -18,7 +19,6 @@ use crate::format::{
     SUPERBLOCK_BYTES, SUPERBLOCK_OFFSETS, Superblock, VERSION_MIRRORED, decode_node, node_location, version_of,
 };
 use crate::recovery::names::{DATA, LOCK, LOG};
-use crate::reread::RepeatedReads;
 
 /// The files of a database.
 pub(super) struct Source {

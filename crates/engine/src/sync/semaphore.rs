@@ -217,7 +217,7 @@ impl Drop for Acquire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::block_on;
+    use crate::sync::driver::block_on;
 
     fn poll(acquire: &mut Acquire) -> Option<Permit> {
         match Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop())) {

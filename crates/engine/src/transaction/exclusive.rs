@@ -6,10 +6,10 @@ use super::commit_context::CommitContext;
 use super::validation_window::STEPS_TO_NOTE;
 use super::{Commit, CommitReceipt, Commits, Damage, Op, Refusal, Section, apply};
 use crate::btree::overflow::LongRef;
-use crate::budget::{Budget, STEPS_MAX};
 use crate::error::{Error, ErrorKind};
 use crate::format::{CommitSeq, TableId};
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies as _, Store};
+use crate::sync::budget::{Budget, STEPS_MAX};
 use crate::sync::semaphore::Permit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use super::{Op, encode, record_bytes};
-use crate::budget::Budget;
 use crate::error::Error;
 use crate::format::{CommitSeq, TableId};
+use crate::sync::budget::Budget;
 use crate::sync::wakers::{poll_guarded, wake_all};
 
 /// Memory of a record in a queue besides its bytes.

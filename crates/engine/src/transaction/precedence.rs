@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use super::Op;
 use super::reads::{Read, ReadSet, scoped};
-use crate::background;
 use crate::error::Error;
 use crate::format::CommitSeq;
+use crate::sync::background;
 use crate::sync::semaphore::{Permit, Semaphore};
 
 /// Shortest limit of a claim: it may stand at least so long if its owner needs it.
@@ -332,8 +332,8 @@ impl Precedence {
 mod tests {
     use super::*;
     use crate::btree::Tree;
-    use crate::driver::block_on;
     use crate::format::{Moment, TableId};
+    use crate::sync::driver::block_on;
 
     const TREE: Tree = Tree { root: crate::format::PageId(9), table: TableId(4) };
 

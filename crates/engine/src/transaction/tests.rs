@@ -9,12 +9,12 @@ use nofault_sim::{SimOptions, SimWorld};
 
 use super::feed::NextCommits;
 use super::*;
-use crate::budget::{self, STEPS_MAX};
 use crate::codec::Compression;
-use crate::driver::block_on;
 use crate::format::Moment;
 use crate::pages::Ticket as _;
 use crate::pages::memory::{MemoryLog, MemoryStore, Residency};
+use crate::sync::budget::{self, STEPS_MAX};
+use crate::sync::driver::block_on;
 use crate::wal::{Log, LogOptions, LogPurpose, create_log};
 
 /// Pause that lets another thread reach its wait. A slower thread only makes the test weaker, not wrong.

@@ -14,8 +14,8 @@ mod order;
 use self::keys::KeyTable;
 use self::order::KeyOrder;
 use super::reads::{Read, scoped};
-use crate::budget::Budget;
 use crate::format::{CommitSeq, TableId};
+use crate::sync::budget::Budget;
 
 /// Steps of a `Budget`, which bounds the work under one lock, that noting a key spends.
 pub(crate) const STEPS_TO_NOTE: usize = 4;

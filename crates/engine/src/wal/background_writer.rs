@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Log, LogCore};
-use crate::background::{BackgroundWork, Kind, Next};
 use crate::error::{Error, Result};
+use crate::sync::background::{BackgroundWork, Kind, Next};
 
 /// The time for which deferred commits are collected before they are written.
 const DEFER: Duration = Duration::from_millis(2);
@@ -43,7 +43,7 @@ impl Log {
         self.0.lock().writer_duties.leaves_deferred = true;
     }
 
-    /// Returns the function that a background thread calls when it panics ([`crate::background::start`]). It poisons the
+    /// Returns the function that a background thread calls when it panics ([`crate::sync::background::start`]). It poisons the
     /// log: the thread may have left pages, blocks or the log half changed, and operations may wait for the thread.
     pub(crate) fn poison_in_panic(&self) -> impl Fn(&Error) + Clone + Send + Sync + 'static {
         let core = Arc::downgrade(&self.0);

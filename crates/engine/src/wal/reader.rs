@@ -40,9 +40,9 @@ use self::file::{Directory, LogFile};
 pub(crate) use self::records::RecordIter;
 use self::records::Records;
 use super::{Anchor, GROUPS_IN_FLIGHT_BYTES, LogOptions, LogPurpose, Mark};
+use crate::blocks::reread::READS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, has_header_checksum, payload_of, take_fragment};
-use crate::reread::READS;
 
 #[cfg(test)]
 mod tests;

@@ -33,9 +33,9 @@ use super::growth::{CLOSING_BYTES, run, slots_min};
 use super::segments::Move;
 use super::waiting::Leadership;
 use super::{GROUP_BYTES_MAX, Log, LogCore, LogState};
+use crate::blocks::reread::READS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LOG_BLOCK_BYTES, decode_group};
-use crate::reread::READS;
 
 const MOVE: &str = "move a segment of the log";
 /// Most segments that are moved although only a tail needs them.

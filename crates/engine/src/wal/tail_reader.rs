@@ -12,9 +12,9 @@ use nofault_io::disk::Disk;
 use super::reader::records::{Part, Records};
 use super::tail::{LogHold, too_old};
 use super::{Anchor, Log};
+use crate::blocks::reread::RepeatedReads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, GroupHeader, LOG_BLOCK_BYTES, decode_group, payload_of, peek_group, take_fragment};
-use crate::reread::RepeatedReads;
 
 /// Most bytes read at a time.
 const READ_BYTES: u64 = 1 << 20;

@@ -583,8 +583,10 @@ fn threads_and_tasks_that_commit_side_by_side_are_all_served() {
                         let mut ticket = log.durable(position);
                         match thread % 3 {
                             0 => ticket.wait().unwrap(),
-                            1 => crate::driver::block_on(std::future::poll_fn(|context| ticket.poll(context.waker())))
-                                .unwrap(),
+                            1 => crate::sync::driver::block_on(std::future::poll_fn(|context| {
+                                ticket.poll(context.waker())
+                            }))
+                            .unwrap(),
                             _ => drop(ticket),
                         }
                     }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nofault_io::disk::EndedQueue;
 
 use super::{Log, LogCore, LogState};
-use crate::background::PanicWatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::{self, Durability, LogPosition};
+use crate::sync::background::PanicWatch;
 use crate::sync::wakers::wake;
 
 /// The condition that a ticket waits for.

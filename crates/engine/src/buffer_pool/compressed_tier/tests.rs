@@ -127,7 +127,7 @@ fn blocks_have_frames_only_while_they_are_to_be_kept_and_without_compressed_page
 
 #[test]
 fn the_work_of_an_eviction_is_bounded_however_large_the_pool() {
-    use crate::budget::{STEPS_MAX, take_largest};
+    use crate::sync::budget::{STEPS_MAX, take_largest};
     let (frames, tier) = (Frames::new(20_000, 512).unwrap(), CompressedTier::new(TierUse::Always));
     tier.note_read(&frames, PageId(1), compressed(1), Need::InTask);
     for block in 0..15_000 {

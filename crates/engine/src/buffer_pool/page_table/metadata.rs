@@ -31,11 +31,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::block_map::BlockMap;
 use super::page_ids::PageIds;
 use crate::block_allocator::{BlockAllocator, GROUP_BLOCKS};
-use crate::budget::Budget;
 use crate::buffer_pool::frames::Frames;
 use crate::error::{Error, ErrorKind};
 use crate::format::{BlockId, CommitSeq, Location, PageId, entries_per_node, levels_for, nodes_on_level};
 use crate::pages::{BlockReservation, ReservationKind, ReservationLedger};
+use crate::sync::budget::Budget;
 
 /// Most changed pages that are noted, or most ranges that are examined, during one hold of the lock.
 const CHANGED_AT_ONCE: usize = 512;

@@ -15,7 +15,6 @@ use super::queue::{ReadQueue, SendOutcome, are_one_run};
 use super::read::{CompletedPart, CompletedReads, Read, ReadOperation, Scratch};
 use super::scheduler::Scheduler;
 use super::standstill::Standstill;
-use crate::budget::Budget;
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
@@ -25,6 +24,7 @@ use crate::buffer_pool::versions::Versions;
 use crate::buffer_pool::versions::WriterSignal;
 use crate::error::{Error, Result};
 use crate::pages::Missing;
+use crate::sync::budget::Budget;
 
 /// Number of operations submitted with one system call. The device serves a tenth more reads in groups of this size
 /// than in large groups.

@@ -20,8 +20,6 @@ use std::time::Instant;
 use super::queue::GivenUp;
 use super::read::{CompletedPages, CompletedRead, Read, ReadState, RunBlock};
 use super::scheduler::Scheduler;
-use crate::background::PanicWatch;
-use crate::budget::Budget;
 use crate::buffer_pool::compressed_tier::Need;
 use crate::buffer_pool::evict::Evictor;
 use crate::buffer_pool::frames::OwnedFrame;
@@ -34,6 +32,8 @@ use crate::error::{Error, ErrorKind};
 use crate::events;
 use crate::format::compressed::{restore_in_place, restore_page};
 use crate::format::{NodeId, PageId, decode_node};
+use crate::sync::background::PanicWatch;
+use crate::sync::budget::Budget;
 use crate::sync::wakers::wake_all;
 
 /// Steps of a `Budget` that restoring one page spends.

@@ -261,7 +261,7 @@ mod threads {
 
     use super::*;
     use crate::clock::ClockSource;
-    use crate::driver::Unpark;
+    use crate::sync::driver::Unpark;
 
     const PAIRS: u64 = 200;
     const LARGE: usize = 4096;

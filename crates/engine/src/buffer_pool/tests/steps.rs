@@ -2,9 +2,9 @@
 //! pages.
 
 use super::*;
-use crate::budget::{self, STEPS_MAX};
 use crate::buffer_pool::page_table::SupersededVersion;
 use crate::format::{BlockId, Location, Tag};
+use crate::sync::budget::{self, STEPS_MAX};
 
 /// Returns the largest number of steps (units of work that a `Budget` counts) spent during one hold of a lock while
 /// `work` runs.

@@ -305,10 +305,10 @@ fn one_request_restores_as_many_pages_as_a_budget_allows_and_reads_the_others() 
     }
     let (before, count) = (pool.stats(), ids.len() as u64);
     let waits: Vec<Wait> = ids.iter().map(|page| Wait::Miss(Missing { page: *page, at: NEWEST })).collect();
-    crate::budget::take_largest();
+    crate::sync::budget::take_largest();
     let mut ticket = pool.request(&waits, Permit::any());
-    let steps = crate::budget::take_largest();
-    assert!(steps <= crate::budget::STEPS_MAX + 8, "{steps} steps");
+    let steps = crate::sync::budget::take_largest();
+    assert!(steps <= crate::sync::budget::STEPS_MAX + 8, "{steps} steps");
     let restored = pool.stats().tier_hits - before.tier_hits;
     assert!(restored >= 200 && restored < count, "{restored} of {count}");
     ticket.wait().unwrap();

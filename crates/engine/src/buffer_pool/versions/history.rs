@@ -18,9 +18,9 @@ use nofault_io::process::Process;
 
 use super::chunked_queue::ChunkedQueue;
 use super::registry::{ReaderInfo, Registry};
-use crate::budget::Budget;
 use crate::buffer_pool::page_table::SupersededVersion;
 use crate::format::CommitSeq;
+use crate::sync::budget::Budget;
 
 /// The readable commits of a pool, and its retired versions and frames.
 pub(crate) struct History {

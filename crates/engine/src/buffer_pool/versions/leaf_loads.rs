@@ -9,10 +9,10 @@ use nofault_io::disk::Disk;
 
 use super::Versions;
 use crate::blocks::read_once;
+use crate::blocks::reread::RepeatedReads;
 use crate::buffer_pool::page_table::{Entry, LeafPlace, PageChange, Replacement};
 use crate::error::{ErrorKind, Result};
 use crate::format::{Location, NodeId, PageId, decode_node};
-use crate::reread::RepeatedReads;
 
 /// Reads leaves of the page table of one pool.
 #[derive(Clone)]

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::chunked_queue::ChunkedQueue;
-use crate::budget::Budget;
 use crate::buffer_pool::page_table::SupersededVersion;
 use crate::format::CommitSeq;
+use crate::sync::budget::Budget;
 
 /// Most snapshots described during one hold of the lock.
 const READERS_AT_ONCE: usize = 256;
@@ -248,8 +248,8 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{self, STEPS_MAX};
     use crate::format::PageId;
+    use crate::sync::budget::{self, STEPS_MAX};
 
     fn version(from: u64, until: u64) -> SupersededVersion {
         freed_late(from, until, until)

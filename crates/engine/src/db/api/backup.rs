@@ -7,11 +7,11 @@ use super::schema;
 use super::snapshot::Snapshot;
 use crate::db::open::handle::Db;
 use crate::db::open::unfinished::UnfinishedDb;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Moment;
 use crate::recovery::names::{DATA, LOG, is_part};
 use crate::settings::Settings;
+use crate::sync::driver::block_on;
 
 /// Memory of the pool writing a backup, in bytes.
 const CACHE_BYTES: usize = 16 << 20;

@@ -12,8 +12,8 @@ pub use crate::db::upkeep::order::Compaction;
 use crate::db::upkeep::order::{OrderEnding, TablePart};
 use crate::db::upkeep::shrink::ShrinkProgress;
 use crate::db::upkeep::sparse_leaves::MergePlace;
-use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
+use crate::sync::driver::block_on;
 
 #[cfg(test)]
 mod tests;

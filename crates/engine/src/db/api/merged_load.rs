@@ -14,10 +14,10 @@ use crate::db::calls::bulk::{self, LoadCommit, Present};
 use crate::db::calls::loads::{IterEntries, LoadEntry, MergedEntries, SortedEntries, WithFront};
 use crate::db::calls::tables::NEWEST;
 use crate::db::calls::thread;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LateFeature, Moment};
 use crate::pages::Durability;
+use crate::sync::driver::block_on;
 
 /// Most entries of a run that is committed as any other change.
 const SHORT_RUN_ENTRIES: usize = 4096;

@@ -22,7 +22,6 @@ use crate::db::calls::thread;
 use crate::db::open::handle::Db;
 use crate::db::open::opening::open_in;
 use crate::db::open::read_only::read_only;
-use crate::driver::block_on;
 use crate::error::{Error, Result};
 use crate::format::catalog::{EXPIRY_INDEX_KEY, dictionary_number, is_name, is_without_rows};
 use crate::format::cell::{OverflowRef, PackedRef, VALUES_HEADER_BYTES};
@@ -30,6 +29,7 @@ use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Store};
 use crate::recovery::Purpose;
 use crate::settings::{CompactionMode, Settings};
+use crate::sync::driver::block_on;
 use crate::transaction::{CATALOG, table_of};
 
 /// The name under which damage of the catalog is reported; the catalog itself has no name.

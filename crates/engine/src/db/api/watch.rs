@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use super::schema::TableTypes;
 use super::table::Table;
-use crate::budget::Budget;
 use crate::codec::Compression;
 use crate::db::calls::wait::yield_now;
 use crate::db::open::handle::Db;
@@ -15,6 +14,7 @@ use crate::error::Result;
 use crate::format::catalog::is_name;
 use crate::format::record;
 use crate::format::{CommitSeq, TableId};
+use crate::sync::budget::Budget;
 use crate::transaction::feed::{CommitRecord, LostCommits, NextCommits, WatchQueue};
 
 /// A change, as a [`Watch`], a [`Tail`](crate::db::Tail) and [`Snapshot::changes_since`](crate::db::Snapshot::changes_since) report it.

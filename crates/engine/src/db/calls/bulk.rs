@@ -32,7 +32,6 @@ use crate::btree::Tree;
 use crate::btree::build::Builder;
 use crate::btree::overflow::{LongRef, Writer, data_bytes, spread_at_once_max};
 use crate::codec::Compression;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{encode_replaced, encode_table, load_marker, replaced_to_be_freed, without_rows};
 use crate::format::cell::{Cell, inline_value_bytes_max};
@@ -41,6 +40,7 @@ use crate::format::record::Change;
 use crate::format::{CommitSeq, PageId};
 use crate::ids::PageRuns;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, PageCopies, Pages, ReservationKind, Store, Wait};
+use crate::sync::driver::block_on;
 use crate::transaction::{CATALOG, Exclusive};
 
 #[cfg(test)]

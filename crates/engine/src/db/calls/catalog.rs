@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::loader::Loader;
 use super::tables::{FixedTables, Tables, in_catalog, is_damage};
+use crate::blocks::reread::READS;
 use crate::btree::{FoundValue, Tree};
 use crate::codec::Compression;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +16,6 @@ use crate::format::cell::{Cell, OverflowRef, PackedRef, SpreadRef};
 use crate::format::node::Node;
 use crate::format::{PageId, TableId};
 use crate::pages::{Pages, Snapshot as _, Store};
-use crate::reread::READS;
 use crate::transaction::{CATALOG, table_and_compression, table_of};
 
 /// The tables of a database, as far as its catalog can be read.

@@ -14,10 +14,10 @@ use super::reservations::{BlockReservations, is_long, reservation_kind};
 use super::wait::LogWaits;
 use crate::btree::Tree;
 use crate::btree::overflow::{LongRef, Writer, spread_at_once_max};
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::CommitSeq;
 use crate::pages::{Attempt, CommitLog, Durability, LogPosition, Pages as _, Store, Wait};
+use crate::sync::driver::block_on;
 use crate::sync::semaphore::Permit;
 use crate::transaction::{
     Commit, CommitContext, CommitReceipt, Exclusive, Op, Refusal, entry_of, for_each_fragment, refuse_existing,

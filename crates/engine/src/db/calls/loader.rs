@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use super::pins::{Admission, PinBudget};
 use super::wait::{ready, yield_sometimes};
-use crate::driver::is_blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, Missing, Store, Wait};
+use crate::sync::driver::is_blocking;
 use crate::sync::semaphore::Permit;
 
 /// Number of missed pages that a blocking call reads on its own thread, before it requests further ones with a ticket:

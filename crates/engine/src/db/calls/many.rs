@@ -19,9 +19,9 @@ use super::reader::{Reader, is_younger, takes_another};
 use super::wait::{ready_sent, yield_now};
 use crate::btree::many::{Lookup, SIDE_BY_SIDE};
 use crate::btree::{FoundValue, Position, Tree};
-use crate::driver::is_blocking;
 use crate::error::{Error, Result};
 use crate::pages::{Snapshot as _, Store, Wait};
+use crate::sync::driver::is_blocking;
 
 /// Attempts to look up a group of keys before they are left to the end of the call: more than most trees have levels.
 const ROUNDS_MAX: usize = 8;

@@ -14,10 +14,10 @@ use super::tables::Tables;
 use super::wait::{Call, yield_now, yield_sometimes};
 use crate::btree::estimate::{RangeSample, RangeSize};
 use crate::btree::{self, FoundValue, KeyRange, Position, Tree};
-use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Attempt, Pages as _, Snapshot, Store, Wait};
+use crate::sync::budget::Budget;
 
 /// Snapshots that one read takes, when they are evicted, before it reports that they are evicted faster than it reads.
 const SNAPSHOTS_MAX: usize = 8;

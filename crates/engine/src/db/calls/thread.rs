@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::driver::is_blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Context;
+use crate::sync::driver::is_blocking;
 use crate::sync::wakers::{poll_guarded, wake};
 
 struct Slot<T> {

@@ -16,10 +16,10 @@ use super::scan::{Entry, Scan};
 use super::wait::yield_now;
 use super::write_set::{NewValue, WriteSet};
 use crate::btree::{Direction, KeyRange, Tree};
-use crate::budget::Budget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Moment;
 use crate::pages::{CommitLog, Durability, Snapshot, Store};
+use crate::sync::budget::Budget;
 use crate::transaction::precedence::ClaimId;
 use crate::transaction::reads::{ReadSet, ScanId};
 

@@ -1,6 +1,6 @@
 //! How a call waits: for tickets of the store and of the log, and for other tasks to run.
 //!
-//! The same code serves tasks and blocking calls: the poll decides how a wait is done (see [`driver`](crate::driver)).
+//! The same code serves tasks and blocking calls: the poll decides how a wait is done (see [`driver`](crate::sync::driver)).
 //! For an executor waiting is `Pending`. In a blocking call it happens inside the poll, on the calling thread, which
 //! submits and reaps its own reads.
 //!
@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::driver::{block_on, blocks};
 use crate::error::Result;
 use crate::events;
 use crate::pages::{CommitLog, Durability, LogPosition, Store, Ticket};
+use crate::sync::driver::{block_on, blocks};
 use crate::transaction::{CommitReceipt, Commits};
 
 /// Operations that a task may complete without waiting before it yields to other tasks.

@@ -18,9 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use nofault_io::process::PerProcess;
 
-use crate::background;
 use crate::db::calls::commit::Keep;
 use crate::error::{ErrorKind, Result};
+use crate::sync::background;
 
 /// What is open or being removed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::close::closed;
 use super::owner::OwnerHandle;
 use super::view::View;
-use crate::background;
 use crate::buffer_pool::BufferPool;
 use crate::codec::Compression;
 use crate::db::calls::core::Core;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pages::Store as _;
+use crate::sync::background;
 use crate::wal::Log;
 
 /// The core of a database on disks.

@@ -15,7 +15,6 @@ use super::close::Closing;
 use super::closing::Opening;
 use super::disk_access::DiskAccess;
 use super::stats_socket::{Counters, StatsSocket};
-use crate::background;
 use crate::buffer_pool::{BufferPool, PoolWork, Relocator};
 use crate::checkpoint::{Background, Checkpointer};
 use crate::db::calls::commit::Keep;
@@ -23,15 +22,16 @@ use crate::db::upkeep::background_compaction::BackgroundCompaction;
 use crate::db::upkeep::deferred_free::Freeing;
 use crate::db::upkeep::parts::Upkeep;
 use crate::db::upkeep::shrink::Shrinker;
-use crate::driver::block_on;
 use crate::error::{Error, Result};
 use crate::events::{self, Context};
 use crate::format::{CommitSeq, LateFeature};
 use crate::histogram::AtomicHistogram;
 use crate::pages::Store as _;
 use crate::recovery::Locks;
+use crate::recovery::verify::{BlockReport, verify_blocks};
+use crate::sync::background;
+use crate::sync::driver::block_on;
 use crate::sync::event::Event;
-use crate::verify::{BlockReport, verify_blocks};
 use crate::wal::{Log, WalWriter};
 
 /// The parts of a database besides its core: threads, the lock, access to its files. Its threads end when it is

@@ -23,13 +23,13 @@ use crate::db::calls::catalog::Entries;
 use crate::db::calls::core::Core;
 use crate::db::calls::tables::FixedTables;
 use crate::db::upkeep::dictionaries::refuse_unavailable;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::events::Progress;
 use crate::format::catalog::{is_name, is_to_be_freed, loaded_table, to_be_freed};
 use crate::format::record::Change;
 use crate::format::{CommitSeq, Moment, TableId};
 use crate::pages::{CommitLog, ReservationKind, Store};
+use crate::sync::driver::block_on;
 use crate::transaction::{self, CATALOG, Op};
 use crate::wal::RecordIter;
 

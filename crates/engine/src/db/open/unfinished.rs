@@ -185,9 +185,9 @@ mod tests {
 
     use super::*;
     use crate::db::api::batch::Batch;
-    use crate::driver::block_on;
     use crate::error::ErrorKind;
     use crate::pages::Durability;
+    use crate::sync::driver::block_on;
 
     /// Fills a database with tables in every way in which one gets entries.
     fn fill(db: &Db, tables: u64) -> Result<()> {

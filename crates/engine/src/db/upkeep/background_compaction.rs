@@ -17,15 +17,15 @@ use super::order::{Compaction, TablePart};
 use super::parts::Upkeep;
 use super::shrink::{ShrinkEnding, ShrinkProgress};
 use super::sparse_leaves::MergePlace;
-use crate::background::{BackgroundWork, Kind, Next, Signal};
 use crate::btree::Tree;
 use crate::buffer_pool::{BufferPool, Relocator};
 use crate::checkpoint::{Checkpointer, IdleTime};
 use crate::db::calls::tables::TableCounts;
-use crate::driver::block_on;
 use crate::error::{Error, Result};
 use crate::format::CommitSeq;
 use crate::pages::Store as _;
+use crate::sync::background::{BackgroundWork, Kind, Next, Signal};
+use crate::sync::driver::block_on;
 use crate::sync::notifier::Notifier;
 
 /// Rest after a piece of work, as a multiple of the time that it took, while the database is in use.

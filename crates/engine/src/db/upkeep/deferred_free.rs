@@ -27,7 +27,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::background::{BackgroundWork, Kind, Next};
 use crate::btree::overflow::{is_overflow, own_pages};
 use crate::btree::{Direction, FoundValue, KeyRange, Tree, packed};
 use crate::db::calls::core::Core;
@@ -36,7 +35,6 @@ use crate::db::calls::pins::PinBudget;
 use crate::db::calls::reader::Reader;
 use crate::db::calls::scan::Scan;
 use crate::db::calls::structure::{CATALOG_PAGES, StructureCommits};
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{first_to_be_freed, is_note_of};
 use crate::format::cell::{Cell, OverflowRef};
@@ -44,6 +42,8 @@ use crate::format::node::Node;
 use crate::format::node_mut::{self, NodeSpec};
 use crate::format::{CommitSeq, PageId};
 use crate::pages::{Attempt, CommitLog, PageCopies, Pages, Store, Versions as _};
+use crate::sync::background::{BackgroundWork, Kind, Next};
+use crate::sync::driver::block_on;
 use crate::transaction::{CATALOG, Commits, table_of};
 
 /// Number of leaves freed in one step.

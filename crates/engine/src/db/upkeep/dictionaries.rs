@@ -21,11 +21,11 @@ use crate::db::calls::commit::Committer;
 use crate::db::calls::core::Core;
 use crate::db::calls::loads::{SortedEntries, WithFront};
 use crate::db::calls::reader::Reader;
-use crate::driver::block_on;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::catalog::{decode_dictionary, dictionary_key, encode_dictionary, is_name};
 use crate::format::{CommitSeq, Moment, PageId};
 use crate::pages::{Pages as _, Snapshot as _, Store as _};
+use crate::sync::driver::block_on;
 use crate::transaction::{CATALOG, Op};
 use crate::wal::Log;
 

@@ -15,11 +15,11 @@ use crate::checkpoint::Checkpointer;
 use crate::codec::Compression;
 use crate::db::calls::reader::Reader;
 use crate::db::calls::tables::NEWEST;
-use crate::driver::block_on;
 use crate::error::{ErrorKind, Result};
 use crate::events;
 use crate::format::PageId;
 use crate::pages::{Attempt, Pages as _, Snapshot as _, Store as _};
+use crate::sync::driver::block_on;
 
 /// Most times that one inner node is retried before its table is left as it is.
 const LOOKS_MAX: usize = 4;

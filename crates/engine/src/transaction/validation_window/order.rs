@@ -8,8 +8,8 @@
 //!
 //! Kept true by: taking a key off only raises the number of a gap, so the answer is never older than the truth.
 
-use crate::budget::Budget;
 use crate::format::CommitSeq;
+use crate::sync::budget::Budget;
 
 /// Most keys in a block of the list.
 const BLOCK_MAX: usize = 64;

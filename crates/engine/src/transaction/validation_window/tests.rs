@@ -6,8 +6,8 @@ use fastrand::Rng;
 
 use super::super::reads::{Read, scoped};
 use super::ValidationWindow;
-use crate::budget::{self, Budget, STEPS_MAX};
 use crate::format::{CommitSeq, TableId};
+use crate::sync::budget::{self, Budget, STEPS_MAX};
 
 const TABLE: TableId = TableId(1);
 

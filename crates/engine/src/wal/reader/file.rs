@@ -12,9 +12,9 @@ use nofault_io::disk::{Disk, Queue, QueueOptions};
 
 use super::super::{LogOptions, SEGMENT_BYTES_MAX};
 use super::WINDOW_BYTES;
+use crate::blocks::reread::RepeatedReads;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{GroupHeader, LOG_BLOCK_BYTES, UNSUMMED_GROUP_BYTES_MAX, decode_group, peek_group};
-use crate::reread::RepeatedReads;
 
 /// Number of slots with first blocks read together.
 const BLOCKS_AT_ONCE: usize = 64;

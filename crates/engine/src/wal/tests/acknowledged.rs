@@ -222,7 +222,7 @@ fn threads_and_tasks_may_settle_while_others_commit() {
                             1 => {
                                 let mut ticket = log.stated(position);
                                 let ready = std::future::poll_fn(|context| ticket.poll(context.waker()));
-                                crate::driver::block_on(ready).unwrap();
+                                crate::sync::driver::block_on(ready).unwrap();
                             }
                             _ => {
                                 let mut ticket = log.stated(position);

@@ -10,8 +10,8 @@ use super::*;
 use crate::blocking;
 use crate::clock::ManualClock;
 use crate::db::api::table::Table;
-use crate::driver::block_on;
 use crate::settings::{Compression, Settings};
+use crate::sync::driver::block_on;
 
 #[test]
 fn a_scan_reads_as_far_ahead_at_the_end_of_a_table_that_is_not_in_memory_as_before_it() {

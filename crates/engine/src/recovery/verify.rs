@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use nofault_io::disk::Disk;
 
+use crate::blocks::reread::RepeatedReads;
 use crate::blocks::{BLOCKS_AT_A_TIME, BlockReader, read_once};
 use crate::buffer_pool::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +16,6 @@ use crate::format::compressed::restore_page;
 use crate::format::node::{KIND_NODE, Node};
 use crate::format::{HEADER_BYTES, Location, NodeId, PageId, TableId, decode_node};
 use crate::pages::Store as _;
-use crate::reread::RepeatedReads;
 
 /// Damaged blocks before which the last reread waits a moment. With more of them the device is unlikely to recover, and
 /// the pauses would add up.
