@@ -160,27 +160,20 @@ fn check_crates(root: &Path, list: &Layers, wrong: &mut Vec<String>) -> Result<(
 /// The modules below `base`, such as `crate::`, that a file imports, with line numbers. `depth` is the depth of the file's module below
 /// `base`: from depth 1, `super::x` is `crate::x`.
 fn imports(text: &str, base: &str, depth: usize) -> Vec<(usize, String)> {
-    let up = "super::".repeat(depth);
-    let mut found = Vec::new();
     let code = without_tests(text);
-    let mut number = 1;
-    let mut rest = code.as_str();
-    while let Some((at, len)) = next_import(rest, base, &up) {
-        number += rest[..at].matches('\n').count();
-        rest = &rest[at + len..];
-        for name in top_names(rest) {
-            found.push((number, name));
-        }
+    let is_begin = |at: usize| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == ':');
+    let ends_of = |word: &str| -> Vec<usize> {
+        code.match_indices(word).filter(|(at, _)| is_begin(*at)).map(|(at, _)| at + word.len()).collect()
+    };
+    let mut ends = [ends_of(base), ends_of(&"super::".repeat(depth))].concat();
+    ends.sort_unstable();
+    let (mut found, mut number, mut seen) = (Vec::new(), 1, 0);
+    for end in ends {
+        number += code[seen..end].matches('\n').count();
+        seen = end;
+        found.extend(top_names(&code[end..]).into_iter().map(|name| (number, name)));
     }
     found
-}
-
-/// Position of the next `base` or run of `super::` that reaches it.
-fn next_import(text: &str, base: &str, up: &str) -> Option<(usize, usize)> {
-    let boundary = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$' || c == ':');
-    let first =
-        |word: &str| text.match_indices(word).map(|(at, _)| at).find(|at| boundary(*at)).map(|at| (at, word.len()));
-    [first(base), first(up)].into_iter().flatten().min()
 }
 
 /// The first path segments after `crate::`: one name, or the names of a braced list.

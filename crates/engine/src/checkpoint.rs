@@ -37,8 +37,7 @@ use crate::format::{
     CONVERSION_OFFSET, CommitSeq, FEATURES_COMPATIBLE, LateFeature, Location, NodeId, PageId, SUPERBLOCK_BYTES,
     SUPERBLOCK_OFFSETS, Superblock, TableId, encode_node, entries_per_node, node_location,
 };
-use crate::pages::Snapshot as _;
-use crate::pages::Store as _;
+use crate::pages::{Snapshot as _, Store as _};
 use crate::readers::Readers;
 use crate::sync::awaited_mutex::AwaitedMutex;
 use crate::sync::background::{BackgroundWork, Kind, Next, Signal};

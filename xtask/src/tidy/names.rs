@@ -44,6 +44,10 @@ fn exists(name: &str, sources: &[(PathBuf, String)]) -> bool {
         // The file of a folder stands for the folder.
         let module = if path.ends_with("mod.rs") { path.parent() } else { Some(path.as_path()) };
         let is_module = module.and_then(Path::file_stem).is_some_and(|stem| stem == owner);
+        // Nearly all files have neither name.
+        if !text.contains(last) || !(is_module || text.contains(owner)) {
+            return false;
+        }
         let is_type = ["struct", "enum", "trait"].iter().any(|kind| has_words(text, kind, owner));
         let has_methods = text.lines().any(|line| line.starts_with("impl") && has_word(line, owner));
         let is_function =

@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 use super::{Tree, packed};
 use crate::error::{Error, ErrorKind};
 use crate::format::cell::{CHILD_BYTES, Cell, PackedRef, values_page_bytes};
-use crate::format::node_mut as edit;
-use crate::format::{HEADER_BYTES, Moment, PageId};
+use crate::format::{HEADER_BYTES, Moment, PageId, node_mut as edit};
 use crate::pages::{Attempt, PageCopies, Pages};
 
 /// A page of values is sparse when at most so many quarters of it are in use.

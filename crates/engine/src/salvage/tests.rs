@@ -12,7 +12,7 @@ use super::source::Source;
 use super::{SalvageProgress, SalvageReport, Watch, run};
 use crate::blocking::{Db, UnfinishedDb};
 use crate::codec::HAS_ZSTD;
-use crate::db::api::merged_load::write_anew;
+use crate::db::api::load::write_anew;
 use crate::db::calls::loads::IterEntries;
 use crate::db::tests::content;
 use crate::error::{ErrorKind, Result};

@@ -5,8 +5,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::snapshot::Range;
-use super::snapshot::Snapshot;
+use super::snapshot::{Range, Snapshot};
 use super::table::Table;
 use super::transaction_handle::{Transaction, TransactionRange};
 use crate::btree::{Direction, KeyRange};

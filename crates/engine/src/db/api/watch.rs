@@ -12,8 +12,7 @@ use crate::db::calls::wait::yield_now;
 use crate::db::open::handle::Db;
 use crate::error::Result;
 use crate::format::catalog::is_name;
-use crate::format::record;
-use crate::format::{CommitSeq, TableId};
+use crate::format::{CommitSeq, TableId, record};
 use crate::sync::budget::Budget;
 use crate::transaction::feed::{CommitRecord, LostCommits, NextCommits, WatchQueue};
 

@@ -8,7 +8,7 @@ use std::ops::RangeBounds;
 use std::time::SystemTime;
 
 use super::batch::Batch;
-use super::merged_load;
+use super::load;
 use super::retry::Retries;
 use super::table::Table;
 use super::transaction_handle::Transaction;
@@ -221,7 +221,7 @@ async fn delete_range(table: &Table, range: &KeyRange) -> Result<u64> {
             bytes += key.len() + REMOVED_KEY_BYTES;
             if bytes > table.db.core.read_set_bytes_max {
                 let (table, range) = (table.clone(), range.clone());
-                return thread::run("nofault-load", move || merged_load::write_without(&table, &range)).await?;
+                return thread::run("nofault-load", move || load::write_without(&table, &range)).await?;
             }
             run.0.delete(table, key)?;
             count += 1;

@@ -1,4 +1,4 @@
-//! Filling a table from sorted input, past the log: an empty table, or one whose content is replaced (`merged_load` puts
+//! Filling a table from sorted input, past the log: an empty table, or one whose content is replaced (`load` puts
 //! that content into the input).
 //!
 //! The section is held from the first page to the end of the checkpoint that makes the pages durable: so no later commit
@@ -24,8 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::SystemTime;
 
 use super::core::Core;
-use super::loads::SortedEntries;
-use super::loads::refuse_too_long;
+use super::loads::{SortedEntries, refuse_too_long};
 use super::pins::PinBudget;
 use super::structure::CATALOG_PAGES;
 use crate::btree::Tree;

@@ -6,12 +6,11 @@ use crate::btree::FoundValue;
 use crate::btree::overflow::LongRef;
 use crate::codec::Compression;
 use crate::db::calls::write_set::NewValue;
-use crate::format::Moment;
-use crate::format::PageId;
 use crate::format::catalog::{encode_table, to_be_freed};
 use crate::format::cell::{Cell, OverflowRef, encode_child};
 use crate::format::node::Node;
 use crate::format::node_mut;
+use crate::format::{Moment, PageId};
 use crate::pages::memory::MemoryCopies;
 use crate::pages::{Attempt, PageCopies as _, Pages as _};
 

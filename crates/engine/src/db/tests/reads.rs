@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::db::calls::wait::ready;
-use crate::format::Moment;
-use crate::format::PageId;
+use crate::format::{Moment, PageId};
 use crate::pages::{Missing, Wait};
 use crate::settings::Settings;
 use crate::sync::semaphore::Permit;

@@ -8,9 +8,8 @@ use crate::btree::{FoundValue, packed};
 use crate::db::calls::bulk;
 use crate::db::calls::loads::IterEntries;
 use crate::db::calls::write_set::NewValue;
-use crate::format::Moment;
-use crate::format::PageId;
 use crate::format::cell::{Cell, SpreadRef, VALUES_HEADER_BYTES};
+use crate::format::{Moment, PageId};
 
 /// Lengths that a commit gives to values: in the leaf, packed, and spread over two to twenty pages of 512 bytes.
 const LENGTHS: [usize; 6] = [10, 100, 500, 700, 2000, 9000];

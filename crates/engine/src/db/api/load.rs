@@ -1,5 +1,5 @@
-//! Rewrites a table that holds entries: with a run of entries merged into them, or without a range of them. A short
-//! run is an ordinary commit instead, and so is the removal of few entries (`writes`).
+//! Loads a table's entries past the log. An empty table is filled (`bulk`); one that holds entries is rewritten: with the run of entries
+//! merged into them, or without a range of them. A short run is an ordinary commit instead, and so is the removal of few entries (`writes`).
 //!
 //! Right because the entries of the table are read when the load (`bulk`) is the only commit that can change them: the
 //! ranges begin when their first entry is asked for.
@@ -9,8 +9,7 @@ use std::cell::Cell;
 use super::batch::Batch;
 use super::table::Table;
 use crate::btree::KeyRange;
-use crate::db::calls::bulk::BulkEntry;
-use crate::db::calls::bulk::{self, LoadCommit, Present};
+use crate::db::calls::bulk::{self, BulkEntry, LoadCommit, Present};
 use crate::db::calls::loads::{IterEntries, LoadEntry, MergedEntries, SortedEntries, WithFront};
 use crate::db::calls::tables::NEWEST;
 use crate::db::calls::thread;
