@@ -21,6 +21,7 @@ pub(crate) mod tests;
 
 pub use self::api::backup::database_around;
 pub use self::api::batch::Batch;
+pub use self::api::change_applier::ChangeApplier;
 pub use self::api::compact::{Compaction, Pace};
 pub(crate) use self::api::compact::{compact, shrink};
 pub use self::api::completions::Completions;
@@ -36,7 +37,7 @@ pub use self::api::stats::{
 #[cfg(feature = "stream")]
 pub use self::api::stream::ItemStream;
 pub use self::api::table::Table;
-pub use self::api::tail::{ChangeApplier, ChangesSince, Position, Tail, TailEvent};
+pub use self::api::tail::{ChangesSince, Position, Tail, TailEvent};
 pub use self::api::transaction_handle::{Savepoint, Transaction, TransactionRange};
 pub(crate) use self::api::typed_entries::{Entries, entries};
 pub use self::api::typed_entries::{TypedEntries, TypedRange, TypedTransactionRange};

@@ -1,4 +1,4 @@
-//! Range scans for threads: iterators, from both ends but for those of transactions.
+//! Range scans for threads: iterators, from both ends unless in a transaction.
 
 use std::time::SystemTime;
 

@@ -2,6 +2,7 @@
 
 pub(in crate::db) mod backup;
 pub(in crate::db) mod batch;
+pub(in crate::db) mod change_applier;
 pub(in crate::db) mod compact;
 pub(in crate::db) mod completions;
 pub(in crate::db) mod database;

@@ -1,5 +1,5 @@
-//! The tables of a database as its catalog has them: their names, their compression and their types. The calls that create, open and list
-//! tables are those of [`Db`].
+//! The tables of a database as its catalog has them: their names, their compression and their types. [`Db`] has the calls that
+//! create, open and list tables.
 //!
 //! A renaming moves the entry in the catalog to the new name, in one commit. Right because neither the root of the table nor its id changes:
 //! handles, open transactions and snapshots find it by them. The record names table and names, never the entry: a replay may create the

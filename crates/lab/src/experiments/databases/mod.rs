@@ -1,4 +1,4 @@
-//! The experiments on whole databases: `engine`, which is a command of its own and measures the engine's works beside other databases
+//! The experiments on whole databases: `engine`, a separate command, which measures the engine's works beside other databases
 //! and the raw device, and `engines`, which compares databases with a map and without.
 //!
 //! Both load a store once and let several trials use it. What they do in one way stands here: the folder of the database
